@@ -1,0 +1,213 @@
+//! The file-system operations as the faces see them: one trait, spoken by FUSE and NFS above and
+//! answered by [`crate::Cofs`] (and by the null file system of the benches).
+//!
+//! Every operation is an `async fn` that completes on its first poll wherever it can. What truly waits
+//! calls [`crate::blocking`] first: its future then moves to a thread that may wait, and goes on there.
+
+use std::{future::Future, os::fd::BorrowedFd, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use cofs_types::{
+    Attributes, Credentials, FallocateMode, FileKind, FsResult, InodeId, Name, NewInode, OpenFlags,
+    RenameMode, SeekWhence, SetAttributes, XattrMode, XattrName,
+};
+
+/// Who asks, and for which process.
+#[derive(Clone, Copy, Debug)]
+pub struct Context<'a> {
+    pub credentials: Credentials<'a>,
+    /// The caller's process, 0 where there is none.
+    pub pid: u32,
+}
+
+/// How long an answer may be believed unless it is recalled before ([`Recall`]).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Validity {
+    pub entry: Duration,
+    pub attributes: Duration,
+}
+
+impl Validity {
+    pub const FOREVER: Self = Self { entry: Duration::MAX, attributes: Duration::MAX };
+    pub const NEVER: Self = Self { entry: Duration::ZERO, attributes: Duration::ZERO };
+}
+
+/// A name resolved: the inode it leads to. Each one given out counts as one look-up until `forget`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Entry {
+    pub attributes: Attributes,
+    pub validity: Validity,
+}
+
+/// Attributes and how long they hold.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Stat {
+    pub attributes: Attributes,
+    pub validity: Duration,
+}
+
+/// What an open file or directory is called until its release.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct HandleId(pub u64);
+
+/// What the kernel calls a registered backing file.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct BackingId(pub u32);
+
+/// How the bytes of an open file travel. All opens of one inode at one time have the same way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DataPath {
+    /// Through `read` and `write`, with the kernel's page cache; `keep_cache`: what it holds is still true.
+    Cached { keep_cache: bool },
+    /// Through `read` and `write`, past the page cache.
+    Direct,
+    /// By the kernel itself, from and to the backing file.
+    Passthrough(BackingId),
+}
+
+/// An open file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Opened {
+    pub handle: HandleId,
+    pub data_path: DataPath,
+    /// Nothing is to be done at each close(2): the face need not ask (`FOPEN_NOFLUSH`).
+    pub no_flush: bool,
+}
+
+/// An open directory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct OpenedDirectory {
+    pub handle: HandleId,
+    /// The kernel may cache the listing, and what it holds is still true.
+    pub cache: bool,
+    pub keep_cache: bool,
+}
+
+/// One directory entry on its way to the caller.
+#[derive(Clone, Copy, Debug)]
+pub struct DirEntry<'a> {
+    pub ino: InodeId,
+    pub kind: FileKind,
+    /// Raw bytes: `.` and `..` are among the entries.
+    pub name: &'a [u8],
+    /// Where a listing goes on behind this entry (telldir); stable under change, above 0, below 2^63.
+    pub cookie: u64,
+    /// For `readdir` with attributes. `.` and `..` have none, and are not counted as look-ups.
+    pub entry: Option<Entry>,
+}
+
+/// Takes entries until it is full; `false` means that this one did not fit and no more are wanted.
+/// An entry that was refused has not been looked up (its count is taken back).
+pub type DirSink<'a> = dyn FnMut(DirEntry<'_>) -> bool + Send + 'a;
+
+/// How a write came.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct WriteFlags {
+    /// The writer lacks the privilege to keep set-id bits (`FUSE_WRITE_KILL_SUIDGID`).
+    pub kill_set_id: bool,
+    /// The write comes from the page cache, not from a caller.
+    pub from_cache: bool,
+}
+
+/// Space and files, as statfs(2) tells.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Space {
+    pub block_bytes: u32,
+    pub blocks: u64,
+    pub blocks_free: u64,
+    pub blocks_available: u64,
+    pub files: u64,
+    pub files_free: u64,
+    pub name_bytes_max: u32,
+}
+
+/// Registers files with the kernel for passthrough. The FUSE face implements it.
+pub trait Passthrough: Send + Sync + 'static {
+    /// Errors: EPERM without the privilege, EOPNOTSUPP, ELOOP where the file system below is stacked too deep.
+    fn register(&self, file: BorrowedFd<'_>) -> std::io::Result<BackingId>;
+    fn unregister(&self, id: BackingId);
+}
+
+/// Takes back what the kernel has been told. The FUSE face implements it; calls may come from any thread.
+pub trait Recall: Send + Sync + 'static {
+    fn attributes(&self, ino: InodeId);
+    /// Attributes and the cached bytes.
+    fn data(&self, ino: InodeId);
+    fn entry(&self, parent: InodeId, name: &Name);
+}
+
+/// What the face can do, told once before the first operation.
+#[derive(Clone, Default)]
+pub struct FaceAbilities {
+    pub passthrough: Option<Arc<dyn Passthrough>>,
+    pub recall: Option<Arc<dyn Recall>>,
+}
+
+type Answer<T> = FsResult<T>;
+
+/// The operations. `ino`, `parent` are inode numbers that the caller has been given, or remembers from a
+/// file handle: any number may come, and `Stale` answers those that lead nowhere.
+#[rustfmt::skip]
+pub trait FileSystem: Send + Sync + 'static {
+    /// Called once, before the first operation.
+    fn attach(&self, abilities: FaceAbilities);
+
+    /// How long a `NotFound` of `lookup` may be believed.
+    fn negative_validity(&self) -> Duration;
+
+    // Names.
+    fn lookup(&self, ctx: &Context<'_>, parent: InodeId, name: &Name) -> impl Future<Output = Answer<Entry>> + Send;
+    /// LOOKUP of `.`: the inode by its number (file handles).
+    fn lookup_self(&self, ino: InodeId) -> impl Future<Output = Answer<Entry>> + Send;
+    /// LOOKUP of `..`: a directory's parent; the root is its own.
+    fn lookup_parent(&self, ino: InodeId) -> impl Future<Output = Answer<Entry>> + Send;
+    /// `count` look-ups of `ino` are over. Never fails, never waits.
+    fn forget(&self, ino: InodeId, count: u64);
+    /// Makes anything but a regular file to be opened: directory, symlink, FIFO, socket, device, and mknod(2)'s file.
+    fn make(&self, ctx: &Context<'_>, parent: InodeId, name: &Name, new: NewInode<'_>) -> impl Future<Output = Answer<Entry>> + Send;
+    fn link(&self, ctx: &Context<'_>, ino: InodeId, parent: InodeId, name: &Name) -> impl Future<Output = Answer<Entry>> + Send;
+    fn unlink(&self, ctx: &Context<'_>, parent: InodeId, name: &Name) -> impl Future<Output = Answer<()>> + Send;
+    fn rmdir(&self, ctx: &Context<'_>, parent: InodeId, name: &Name) -> impl Future<Output = Answer<()>> + Send;
+    fn rename(&self, ctx: &Context<'_>, from: (InodeId, &Name), to: (InodeId, &Name), mode: RenameMode) -> impl Future<Output = Answer<()>> + Send;
+    fn readlink(&self, ino: InodeId) -> impl Future<Output = Answer<Bytes>> + Send;
+
+    // Attributes.
+    fn getattr(&self, ino: InodeId, handle: Option<HandleId>) -> impl Future<Output = Answer<Stat>> + Send;
+    fn setattr(&self, ctx: &Context<'_>, ino: InodeId, handle: Option<HandleId>, change: &SetAttributes) -> impl Future<Output = Answer<Stat>> + Send;
+    fn getxattr(&self, ctx: &Context<'_>, ino: InodeId, name: &XattrName) -> impl Future<Output = Answer<Bytes>> + Send;
+    /// `kill_set_gid`: this ACL is set by one who may not keep the set-group-id bit (`FUSE_SETXATTR_ACL_KILL_SGID`).
+    fn setxattr(&self, ctx: &Context<'_>, ino: InodeId, name: &XattrName, value: &[u8], mode: XattrMode, kill_set_gid: bool) -> impl Future<Output = Answer<()>> + Send;
+    /// The names, each followed by a NUL, as listxattr(2) has them.
+    fn listxattr(&self, ctx: &Context<'_>, ino: InodeId) -> impl Future<Output = Answer<Bytes>> + Send;
+    fn removexattr(&self, ctx: &Context<'_>, ino: InodeId, name: &XattrName) -> impl Future<Output = Answer<()>> + Send;
+    /// access(2) where the kernel does not check for itself; `mask` has R 4, W 2, X 1.
+    fn access(&self, ctx: &Context<'_>, ino: InodeId, mask: u32) -> impl Future<Output = Answer<()>> + Send;
+
+    // Files.
+    fn create(&self, ctx: &Context<'_>, parent: InodeId, name: &Name, new: NewInode<'_>, flags: OpenFlags) -> impl Future<Output = Answer<(Entry, Opened)>> + Send;
+    fn tmpfile(&self, ctx: &Context<'_>, parent: InodeId, new: NewInode<'_>, flags: OpenFlags) -> impl Future<Output = Answer<(Entry, Opened)>> + Send;
+    fn open(&self, ctx: &Context<'_>, ino: InodeId, flags: OpenFlags) -> impl Future<Output = Answer<Opened>> + Send;
+    /// Fills `into` from `offset`; returns how many bytes, fewer only at the end of the file.
+    fn read(&self, ino: InodeId, handle: HandleId, offset: u64, into: &mut [u8]) -> impl Future<Output = Answer<usize>> + Send;
+    /// Writes all of `data`, or fails.
+    fn write(&self, ino: InodeId, handle: HandleId, offset: u64, data: &[u8], flags: WriteFlags) -> impl Future<Output = Answer<usize>> + Send;
+    fn flush(&self, ino: InodeId, handle: HandleId) -> impl Future<Output = Answer<()>> + Send;
+    fn fsync(&self, ino: InodeId, handle: Option<HandleId>, data_only: bool) -> impl Future<Output = Answer<()>> + Send;
+    fn release(&self, ino: InodeId, handle: HandleId) -> impl Future<Output = Answer<()>> + Send;
+    fn fallocate(&self, ino: InodeId, handle: HandleId, mode: FallocateMode, offset: u64, len: u64) -> impl Future<Output = Answer<()>> + Send;
+    fn lseek(&self, ino: InodeId, handle: HandleId, offset: u64, whence: SeekWhence) -> impl Future<Output = Answer<u64>> + Send;
+    fn copy_range(&self, from: (InodeId, HandleId, u64), to: (InodeId, HandleId, u64), len: u64) -> impl Future<Output = Answer<u64>> + Send;
+
+    // Directories.
+    fn opendir(&self, ctx: &Context<'_>, ino: InodeId) -> impl Future<Output = Answer<OpenedDirectory>> + Send;
+    /// Entries behind `cookie` (0: from the start) into `sink`; `with_attributes` for READDIRPLUS.
+    fn readdir(&self, ino: InodeId, handle: HandleId, cookie: u64, with_attributes: bool, sink: &mut DirSink<'_>) -> impl Future<Output = Answer<()>> + Send;
+    fn releasedir(&self, ino: InodeId, handle: HandleId) -> impl Future<Output = Answer<()>> + Send;
+    fn fsyncdir(&self, ino: InodeId) -> impl Future<Output = Answer<()>> + Send;
+
+    // The whole.
+    fn statfs(&self) -> impl Future<Output = Answer<Space>> + Send;
+    fn syncfs(&self) -> impl Future<Output = Answer<()>> + Send;
+    /// The last call: the mount is gone. Everything is committed, synced and let go.
+    fn detach(&self) -> impl Future<Output = Answer<()>> + Send;
+}

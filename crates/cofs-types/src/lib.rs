@@ -1,0 +1,26 @@
+//! The words of cofs as types.
+//!
+//! Every room speaks with these: ids, validated names, attributes, credentials, layouts, one
+//! semantic error and the bounds of everything ([`limits`]). Nothing here does I/O, reads a clock or
+//! draws a random number; values are parsed once, at the edge, and believed afterwards.
+
+mod attributes;
+mod credentials;
+mod error;
+mod failpoint;
+mod flags;
+mod ids;
+mod layout;
+pub mod limits;
+mod name;
+mod time;
+
+pub use attributes::{Attributes, FileKind, NewInode, SetAttributes, SetTime};
+pub use credentials::{Authority, Credentials};
+pub use error::{FsError, FsResult};
+pub use failpoint::{arm as arm_failpoint, failpoint};
+pub use flags::{AccessMode, FallocateMode, OpenFlags, RenameMode, SeekWhence, XattrMode};
+pub use ids::{InodeId, ObjectId, PartitionId, PoolId};
+pub use layout::Layout;
+pub use name::{Name, NameBuf, XattrName};
+pub use time::Timestamp;

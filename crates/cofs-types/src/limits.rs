@@ -1,0 +1,80 @@
+//! A bound on everything that can grow: names, values, queues, caches, batches.
+//!
+//! A room takes its bounds from here and nowhere else, so that one page tells what a process may hold.
+
+use std::time::Duration;
+
+// Names and values.
+
+/// A directory entry's name (POSIX `NAME_MAX`).
+pub const NAME_BYTES_MAX: usize = 255;
+/// A symlink's target (Linux `PATH_MAX` less its NUL).
+pub const SYMLINK_BYTES_MAX: usize = 4095;
+/// An extended attribute's name (Linux `XATTR_NAME_MAX`).
+pub const XATTR_NAME_BYTES_MAX: usize = 255;
+/// An extended attribute's value (Linux `XATTR_SIZE_MAX`).
+pub const XATTR_VALUE_BYTES_MAX: usize = 65_536;
+/// All names of one inode's extended attributes, as listxattr(2) returns them (Linux `XATTR_LIST_MAX`).
+pub const XATTR_LIST_BYTES_MAX: usize = 65_536;
+/// Extended attributes up to this size are kept inside the inode record ...
+pub const XATTR_SMALL_BYTES_MAX: usize = 256;
+/// ... as long as all of them together stay below this.
+pub const XATTR_INODE_BYTES_MAX: usize = 2048;
+/// Links to one inode.
+pub const LINKS_MAX: u32 = 1_000_000_000;
+/// A file's size: what `loff_t` holds.
+pub const FILE_BYTES_MAX: u64 = i64::MAX as u64;
+
+// Inline data.
+
+/// The largest `inline-max` a volume can be formatted with.
+pub const INLINE_BYTES_LIMIT: u32 = 65_536;
+/// Inline data is stored in records of this many bytes, so that a small append does not rewrite it all.
+pub const INLINE_CHUNK_BYTES: usize = 4096;
+
+// Objects.
+
+/// Objects in one directory of a pool.
+pub const OBJECTS_PER_DIRECTORY: u64 = 512;
+/// Object numbers reserved by one durable step of a pool: how many a crash can leave to look at.
+pub const OBJECT_RESERVATION: u64 = 4096;
+/// The filler keeps between these many objects ready, following the load.
+pub const OBJECTS_READY_MIN: usize = 16;
+pub const OBJECTS_READY_MAX: usize = 2048;
+/// Objects that the filler creates before it looks at the load again.
+pub const FILLER_BURST_MAX: usize = 64;
+/// Pools of one volume.
+pub const POOLS_MAX: usize = 64;
+
+// Memory.
+
+/// Inodes that the file-system layer remembers while open, or kept open after their last close.
+pub const OPEN_FILES_MAX: usize = 1 << 20;
+/// Objects kept open after the last close, so that reopening is cheap.
+pub const IDLE_OBJECTS_MAX: usize = 1024;
+/// Removed inodes whose last attributes are remembered for those who still hold them.
+pub const GHOSTS_MAX: usize = 65_536;
+/// Directories whose changed times wait in memory to be committed.
+pub const DIRTY_DIRECTORIES_MAX: usize = 16_384;
+/// Directories with a block of inode numbers to hand out from.
+pub const INODE_BLOCKS_MAX: usize = 8192;
+/// Inode numbers reserved in the header by one commit.
+pub const INODE_RESERVATION: u64 = 1 << 20;
+/// Bytes that the embedded engine may hold: block cache, filters, memtables and record cache together.
+pub const ENGINE_MEMORY_BYTES: usize = 384 << 20;
+
+// Queues and batches.
+
+/// Records on the reclaim list handled by one commit.
+pub const RECLAIM_BATCH: usize = 256;
+/// Attempts of a transaction before it runs alone.
+pub const CONFLICTS_MAX: u32 = 32;
+/// Threads for work that waits (syncs, slow opens).
+pub const BLOCKING_THREADS_MAX: usize = 16;
+/// Requests waiting for such a thread.
+pub const BLOCKING_QUEUE_MAX: usize = 4096;
+
+// Times.
+
+/// How far a directory's own times may lag behind in a crash.
+pub const DIRECTORY_TIMES_LAG: Duration = Duration::from_secs(1);
