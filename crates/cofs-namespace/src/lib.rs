@@ -4,6 +4,8 @@
 //! transaction per operation. It does I/O only through the engine, reads no clock and draws no random
 //! number: time is an argument, so that what a simulator runs is the production code.
 
+pub mod acl;
+
 use std::sync::Arc;
 
 use bytes::Bytes;

@@ -20,6 +20,8 @@ pub const XATTR_LIST_BYTES_MAX: usize = 65_536;
 pub const XATTR_SMALL_BYTES_MAX: usize = 256;
 /// ... as long as all of them together stay below this.
 pub const XATTR_INODE_BYTES_MAX: usize = 2048;
+/// Entries of one ACL: as many as an extended attribute's value holds.
+pub const ACL_ENTRIES_MAX: usize = (XATTR_VALUE_BYTES_MAX - 4) / 8;
 /// Links to one inode.
 pub const LINKS_MAX: u32 = 1_000_000_000;
 /// A file's size: what `loff_t` holds.
