@@ -1,1 +1,24 @@
-//! (being written)
+//! The placement driver: where the bytes of files stand below.
+//!
+//! A *pool* is a directory of some other file system; an *object* is one regular file in it, named by a
+//! number that is never used twice. Objects are created ahead of need by a background filler, in
+//! directories of at most [`cofs_types::limits::OBJECTS_PER_DIRECTORY`] entries, and carry the number of
+//! the inode that owns them, so that a volume can be rebuilt from its pools.
+//!
+//! Only this room opens backing files, and it does so through [`BackingStore`]. It knows neither names
+//! nor directories of the volume. What a crash can leave behind is written in
+//! `docs/design/placement.md`.
+
+mod directory_store;
+mod object_file;
+mod placement;
+mod scan;
+mod space;
+mod store;
+
+pub use directory_store::DirectoryStore;
+pub use object_file::{ObjectFile, ObjectStat};
+pub use placement::{Placement, PoolConfig, Taken, Tier};
+pub use scan::FoundObject;
+pub use space::{PoolHealth, PoolSpace};
+pub use store::{At, BackingStore, EntryKind, OpenMode, Operation, Space};

@@ -1,0 +1,137 @@
+//! A real directory, reached through a descriptor of it.
+//!
+//! The descriptor is taken when the store is attached and every path is resolved below it: a file system
+//! mounted over the directory, or a rename of it, changes nothing for those who use the store.
+
+use std::{
+    fs::File,
+    io,
+    mem::MaybeUninit,
+    os::fd::AsFd,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use parking_lot::RwLock;
+use rustix::fs::{self, AtFlags, CWD, FileType, Mode, OFlags, RawDir, SeekFrom};
+
+use crate::store::{At, BackingStore, EntryKind, OpenMode, Space};
+
+/// Bytes of directory entries read at a time.
+const LIST_BUFFER_BYTES: usize = 32 << 10;
+/// Backing files are nobody's but the daemon's: permissions of the volume are checked above.
+const FILE_MODE: Mode = Mode::RUSR.union(Mode::WUSR);
+
+/// A directory of any file system that the kernel has mounted.
+pub struct DirectoryStore {
+    path: PathBuf,
+    root: RwLock<Option<Arc<File>>>,
+}
+
+impl DirectoryStore {
+    /// Names the directory; [`BackingStore::attach`] opens it.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self { path: path.into(), root: RwLock::new(None) }
+    }
+
+    fn root(&self) -> io::Result<Arc<File>> {
+        self.root.read().clone().ok_or_else(|| io::Error::from(rustix::io::Errno::NOENT))
+    }
+
+    /// Runs `call` with the descriptor that `at` is relative to.
+    fn resolve<T>(
+        &self,
+        at: At<'_>,
+        call: impl FnOnce(&File, &str) -> rustix::io::Result<T>,
+    ) -> io::Result<T> {
+        match at.directory {
+            Some(directory) => Ok(call(directory, at.path)?),
+            None => Ok(call(&*self.root()?, at.path)?),
+        }
+    }
+}
+
+impl BackingStore for DirectoryStore {
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn attach(&self) -> io::Result<()> {
+        // Not O_PATH: syncfs(2) and fstatvfs want a descriptor that is really open.
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = fs::openat(CWD, &self.path, flags, Mode::empty())?;
+        *self.root.write() = Some(Arc::new(File::from(root)));
+        Ok(())
+    }
+
+    fn open(&self, at: At<'_>, mode: OpenMode) -> io::Result<File> {
+        let flags = OFlags::CLOEXEC
+            | OFlags::NOFOLLOW
+            | match mode {
+                OpenMode::Read => OFlags::RDONLY,
+                OpenMode::ReadWrite => OFlags::RDWR,
+                OpenMode::CreateNew => OFlags::RDWR | OFlags::CREATE | OFlags::EXCL,
+                OpenMode::Directory => OFlags::RDONLY | OFlags::DIRECTORY,
+            };
+        self.resolve(at, |directory, path| fs::openat(directory, path, flags, FILE_MODE)).map(File::from)
+    }
+
+    fn make_directory(&self, at: At<'_>) -> io::Result<()> {
+        self.resolve(at, |directory, path| fs::mkdirat(directory, path, Mode::RWXU))
+    }
+
+    fn remove_file(&self, at: At<'_>) -> io::Result<()> {
+        self.resolve(at, |directory, path| fs::unlinkat(directory, path, AtFlags::empty()))
+    }
+
+    fn remove_directory(&self, at: At<'_>) -> io::Result<()> {
+        self.resolve(at, |directory, path| fs::unlinkat(directory, path, AtFlags::REMOVEDIR))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        let root = self.root()?;
+        Ok(fs::renameat(&*root, from, &*root, to)?)
+    }
+
+    fn list(
+        &self,
+        directory: &File,
+        visit: &mut dyn FnMut(&[u8], EntryKind) -> io::Result<()>,
+    ) -> io::Result<()> {
+        fs::seek(directory, SeekFrom::Start(0))?;
+        let mut buffer = vec![MaybeUninit::uninit(); LIST_BUFFER_BYTES];
+        let mut entries = RawDir::new(directory.as_fd(), &mut buffer);
+        while let Some(entry) = entries.next() {
+            let entry = entry?;
+            let name = entry.file_name().to_bytes();
+            if name == b"." || name == b".." {
+                continue;
+            }
+            let kind = match entry.file_type() {
+                FileType::RegularFile => EntryKind::File,
+                FileType::Directory => EntryKind::Directory,
+                FileType::Unknown => EntryKind::Unknown,
+                _ => EntryKind::Other,
+            };
+            visit(name, kind)?;
+        }
+        Ok(())
+    }
+
+    fn space(&self) -> io::Result<Space> {
+        let found = fs::fstatvfs(&*self.root()?)?;
+        let bytes = |blocks: u64| blocks.saturating_mul(found.f_frsize);
+        Ok(Space {
+            block_size_bytes: found.f_bsize,
+            total_bytes: bytes(found.f_blocks),
+            free_bytes: bytes(found.f_bfree),
+            available_bytes: bytes(found.f_bavail),
+            files_total: found.f_files,
+            files_free: found.f_ffree,
+        })
+    }
+
+    fn sync_all(&self) -> io::Result<()> {
+        Ok(fs::syncfs(&*self.root()?)?)
+    }
+}
