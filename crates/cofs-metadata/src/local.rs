@@ -1,0 +1,203 @@
+//! The name space in this process: every answer holds until this process changes it.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+use bytes::Bytes;
+use cofs_engine::Engine;
+use cofs_namespace::Namespace;
+use cofs_types::{
+    Credentials, FsResult, InodeId, Name, NewInode, ObjectId, RenameMode, SetAttributes, Timestamp,
+    XattrMode, XattrName,
+};
+use parking_lot::Mutex;
+
+use crate::{
+    Answer, EngineStats, EntrySink, MetadataDriver, Node, OpenInodes, Removed, Renamed, Settled,
+    VolumeOptions, clock, sync_group::SyncGroup, ticker::Ticker,
+};
+
+/// A name space, the clock, and the thread that commits directory times.
+pub struct LocalDriver {
+    namespace: Arc<Namespace>,
+    ticker: Mutex<Option<Ticker>>,
+    /// Something was changed since the last sync began. Written only when it turns, so that the threads
+    /// that change things share its cache line.
+    dirty: AtomicBool,
+    syncs: SyncGroup,
+}
+
+impl LocalDriver {
+    /// Opens the volume in `engine`; `opens` is asked which inodes are open. Errors: those of
+    /// `Namespace::open` (not formatted, a newer format, an engine that fails).
+    pub fn open(engine: Arc<dyn Engine>, opens: Arc<dyn OpenInodes>) -> FsResult<Self> {
+        let namespace = Arc::new(Namespace::open(engine, opens)?);
+        let theirs = Arc::clone(&namespace);
+        let ticker = Ticker::start(move || theirs.flush(clock::now()))?;
+        Ok(Self {
+            namespace,
+            ticker: Mutex::new(Some(ticker)),
+            // A crash may have left commits that no sync has covered.
+            dirty: AtomicBool::new(true),
+            syncs: SyncGroup::default(),
+        })
+    }
+
+    /// The name space itself, for the tools that check it.
+    pub fn namespace(&self) -> &Namespace {
+        &self.namespace
+    }
+
+    fn ask<T>(&self, question: impl FnOnce(&Namespace) -> FsResult<T>) -> FsResult<Answer<T>> {
+        question(&self.namespace).map(Answer::forever)
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&Namespace, Timestamp) -> FsResult<T>) -> FsResult<Answer<T>> {
+        let result = change(&self.namespace, clock::now());
+        // After the change and whatever its outcome: an unknown one may have happened.
+        if !self.dirty.load(Ordering::SeqCst) {
+            self.dirty.store(true, Ordering::SeqCst);
+        }
+        result.map(Answer::forever)
+    }
+
+    fn sync_now(&self) -> FsResult<()> {
+        // Before the sync: a change that is made while it runs turns the flag again.
+        self.dirty.store(false, Ordering::SeqCst);
+        self.namespace.sync(clock::now()).inspect_err(|_| self.dirty.store(true, Ordering::SeqCst))
+    }
+}
+
+#[rustfmt::skip]
+impl MetadataDriver for LocalDriver {
+    fn now(&self) -> Timestamp {
+        clock::now()
+    }
+    fn options(&self) -> VolumeOptions {
+        self.namespace.options()
+    }
+
+    async fn lookup(&self, c: &Credentials<'_>, parent: InodeId, name: &Name) -> FsResult<Answer<Node>> {
+        self.ask(|n| n.lookup(c, parent, name))
+    }
+    async fn node(&self, ino: InodeId) -> FsResult<Answer<Node>> {
+        self.ask(|n| n.node(ino))
+    }
+    async fn parent(&self, ino: InodeId) -> FsResult<Answer<Node>> {
+        self.ask(|n| n.parent(ino))
+    }
+    async fn create(&self, c: &Credentials<'_>, parent: InodeId, name: &Name, new: &NewInode<'_>, object: Option<ObjectId>) -> FsResult<Answer<Node>> {
+        self.change(|n, now| n.create(c, now, parent, name, new, object))
+    }
+    async fn create_unlinked(&self, c: &Credentials<'_>, parent: InodeId, new: &NewInode<'_>, linkable: bool) -> FsResult<Answer<Node>> {
+        self.change(|n, now| n.create_unlinked(c, now, parent, new, linkable))
+    }
+    async fn link(&self, c: &Credentials<'_>, ino: InodeId, parent: InodeId, name: &Name) -> FsResult<Answer<Node>> {
+        self.change(|n, now| n.link(c, now, ino, parent, name))
+    }
+    async fn unlink(&self, c: &Credentials<'_>, parent: InodeId, name: &Name) -> FsResult<Answer<Removed>> {
+        self.change(|n, now| n.unlink(c, now, parent, name))
+    }
+    async fn rmdir(&self, c: &Credentials<'_>, parent: InodeId, name: &Name) -> FsResult<Answer<Removed>> {
+        self.change(|n, now| n.rmdir(c, now, parent, name))
+    }
+    async fn rename(&self, c: &Credentials<'_>, from: (InodeId, &Name), to: (InodeId, &Name), mode: RenameMode) -> FsResult<Answer<Renamed>> {
+        self.change(|n, now| n.rename(c, now, from, to, mode))
+    }
+    async fn readlink(&self, ino: InodeId) -> FsResult<Answer<Bytes>> {
+        self.ask(|n| n.readlink(ino))
+    }
+    async fn list(&self, ino: InodeId, cookie: u64, with_nodes: bool, visit: &mut EntrySink<'_>) -> FsResult<Answer<()>> {
+        self.ask(|n| n.list(ino, cookie, with_nodes, &mut |entry| visit(entry)))
+    }
+    async fn release_unlinked(&self, ino: InodeId) -> FsResult<Answer<()>> {
+        self.change(|n, now| n.release_unlinked(now, ino))
+    }
+
+    async fn setattr(&self, c: &Credentials<'_>, ino: InodeId, change: &SetAttributes) -> FsResult<Answer<Node>> {
+        self.change(|n, now| n.setattr(c, now, ino, change))
+    }
+    async fn touch_atime(&self, ino: InodeId, atime: Timestamp) -> FsResult<Answer<()>> {
+        self.change(|n, _| n.touch_atime(atime, ino))
+    }
+    async fn getxattr(&self, c: &Credentials<'_>, ino: InodeId, name: &XattrName) -> FsResult<Answer<Bytes>> {
+        self.ask(|n| n.getxattr(c, ino, name))
+    }
+    async fn setxattr(&self, c: &Credentials<'_>, ino: InodeId, name: &XattrName, value: &[u8], mode: XattrMode, kill_set_gid: bool) -> FsResult<Answer<()>> {
+        self.change(|n, now| n.setxattr(c, now, ino, name, value, mode, kill_set_gid))
+    }
+    async fn listxattr(&self, ino: InodeId) -> FsResult<Answer<Bytes>> {
+        self.ask(|n| n.listxattr(ino))
+    }
+    async fn removexattr(&self, c: &Credentials<'_>, ino: InodeId, name: &XattrName) -> FsResult<Answer<()>> {
+        self.change(|n, now| n.removexattr(c, now, ino, name))
+    }
+    async fn access(&self, c: &Credentials<'_>, ino: InodeId, mask: u32) -> FsResult<Answer<()>> {
+        self.ask(|n| n.access(c, ino, mask))
+    }
+
+    async fn inline_read(&self, ino: InodeId, offset: u64, into: &mut [u8]) -> FsResult<Answer<usize>> {
+        self.ask(|n| n.inline_read(ino, offset, into))
+    }
+    async fn inline_write(&self, ino: InodeId, offset: u64, data: &[u8], kill_set_id: bool) -> FsResult<Answer<Node>> {
+        self.change(|n, now| n.inline_write(now, ino, offset, data, kill_set_id))
+    }
+    async fn inline_zero(&self, ino: InodeId, offset: u64, len: u64, new_size: Option<u64>) -> FsResult<Answer<Node>> {
+        self.change(|n, now| n.inline_zero(now, ino, offset, len, new_size))
+    }
+    async fn outgrow(&self, ino: InodeId, object: ObjectId) -> FsResult<Answer<Node>> {
+        self.change(|n, now| n.outgrow(now, ino, object))
+    }
+    async fn inlay(&self, ino: InodeId, data: &[u8], times: Option<(Timestamp, Timestamp)>) -> FsResult<Answer<Node>> {
+        self.change(|n, now| n.inlay(now, ino, data, times))
+    }
+    async fn begin_writing(&self, ino: InodeId) -> FsResult<Answer<()>> {
+        self.change(|n, _| n.begin_writing(ino))
+    }
+    async fn settle(&self, ino: InodeId, settled: &Settled, leave: bool) -> FsResult<Answer<Node>> {
+        self.change(|n, _| n.settle(ino, settled, leave))
+    }
+
+    async fn writing_set(&self, after: Option<InodeId>, max: usize) -> FsResult<Answer<Vec<InodeId>>> {
+        self.ask(|n| n.writing_set(after, max))
+    }
+    async fn unlinked_set(&self, after: Option<InodeId>, max: usize) -> FsResult<Answer<Vec<InodeId>>> {
+        self.ask(|n| n.unlinked_set(after, max))
+    }
+    async fn reclaim_list(&self, max: usize) -> FsResult<Answer<Vec<ObjectId>>> {
+        self.ask(|n| n.reclaim_list(max))
+    }
+    async fn reclaimed(&self, objects: &[ObjectId]) -> FsResult<Answer<()>> {
+        self.change(|n, _| n.reclaimed(objects))
+    }
+
+    fn needs_sync(&self) -> bool {
+        // In this order: a sync shows that it runs before it takes the flag back.
+        self.dirty.load(Ordering::SeqCst) || self.syncs.running()
+    }
+    fn syncs_started(&self) -> u64 {
+        self.syncs.started()
+    }
+    async fn sync(&self) -> FsResult<()> {
+        if !self.dirty.load(Ordering::SeqCst) {
+            // A sync that runs may be the one that covers the caller's changes, and it may fail.
+            self.syncs.wait();
+            if !self.dirty.load(Ordering::SeqCst) {
+                return Ok(());
+            }
+        }
+        self.syncs.sync(|| self.sync_now())
+    }
+    async fn close(&self) -> FsResult<()> {
+        drop(self.ticker.lock().take());
+        self.namespace.close(clock::now())
+    }
+    fn files(&self) -> u64 {
+        self.namespace.files()
+    }
+    fn engine_stats(&self) -> EngineStats {
+        self.namespace.engine_stats()
+    }
+}
