@@ -1,1 +1,75 @@
-fn main() {}
+//! `cofs`: the command line. One verb a file under `verbs/`; what several verbs share stands beside it.
+//!
+//! Standard output carries what was asked for, standard error carries words. This is the edge where an
+//! error becomes a line and an exit code, once.
+
+mod cli;
+mod failure;
+mod mount;
+mod output;
+mod size;
+mod verbs;
+mod volume;
+
+use std::{ffi::OsString, process::ExitCode};
+
+use clap::Parser;
+use failure::Failure;
+
+fn main() -> ExitCode {
+    let arguments: Vec<OsString> = std::env::args_os().collect();
+    let parsed = match verbs::helper::translate(&arguments) {
+        Ok(Some(translated)) => cli::Cli::try_parse_from(translated),
+        Ok(None) => cli::Cli::try_parse_from(&arguments),
+        Err(failure) => return say(&failure),
+    };
+    let cli = match parsed {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and versions go to standard output with 0, wrong usage to standard error with 2.
+            let _ = error.print();
+            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(failure::EXIT_USAGE));
+        }
+    };
+    match start_up(&cli).and_then(|()| cli.run()) {
+        Ok(code) => code,
+        Err(failure) => say(&failure.within(format!("cofs {}", cli.verb_name()))),
+    }
+}
+
+fn say(failure: &Failure) -> ExitCode {
+    eprintln!("{failure}");
+    failure.exit_code()
+}
+
+fn start_up(cli: &cli::Cli) -> Result<(), Failure> {
+    start_log(&cli.log)?;
+    arm_failpoint()
+}
+
+fn start_log(filter: &str) -> Result<(), Failure> {
+    let filter = tracing_subscriber::EnvFilter::builder().parse(filter).map_err(|_| {
+        Failure::usage(format!("`{filter}` is no log filter")).next("write error, warn, info, debug or trace")
+    })?;
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(rustix::termios::isatty(rustix::stdio::stderr()))
+        .init();
+    Ok(())
+}
+
+/// `COFS_FAILPOINT=name[:nth]`: crash tests end the process at a named place.
+fn arm_failpoint() -> Result<(), Failure> {
+    let Ok(armed) = std::env::var("COFS_FAILPOINT") else { return Ok(()) };
+    let (name, nth) = match armed.split_once(':') {
+        Some((name, nth)) => (name, nth.parse().ok()),
+        None => (armed.as_str(), Some(1)),
+    };
+    let nth = nth.filter(|nth| *nth > 0 && !name.is_empty()).ok_or_else(|| {
+        Failure::usage(format!("COFS_FAILPOINT=`{armed}` is malformed"))
+            .next("write NAME or NAME:NTH, or unset it")
+    })?;
+    cofs_types::arm_failpoint(name, nth);
+    Ok(())
+}

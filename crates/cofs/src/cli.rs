@@ -1,0 +1,73 @@
+//! The command line's definition: `--help`, man pages and completions all come from here.
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::{failure::Done, output::Format, verbs};
+
+/// A composite file system: one fast, complete, crash-safe POSIX tree over directories of file systems you
+/// already have.
+#[derive(Parser, Debug)]
+#[command(name = "cofs", version, propagate_version = true, max_term_width = 100)]
+#[command(
+    after_help = "Exit codes: 0 done; 1 failed, nothing changed unless the message says so; 2 wrong usage; \
+                        fsck has those of fsck(8)."
+)]
+pub struct Cli {
+    /// The form of what is printed on standard output.
+    #[arg(long, global = true, value_enum, value_name = "FORMAT", default_value_t)]
+    pub output: Format,
+
+    /// Which messages go to standard error: error, warn, info, debug, trace, or a filter for each module.
+    #[arg(long, global = true, env = "COFS_LOG", value_name = "FILTER", default_value = "warn")]
+    pub log: String,
+
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand, Debug)]
+enum Verb {
+    Format(verbs::format::Args),
+    Mount(verbs::mount::Args),
+    Umount(verbs::umount::Args),
+    Config(verbs::config::Args),
+    Man(verbs::man::Args),
+    Completions(verbs::completions::Args),
+}
+
+impl Cli {
+    pub fn run(&self) -> Done<ExitCode> {
+        let done = |()| ExitCode::SUCCESS;
+        match &self.verb {
+            Verb::Format(args) => verbs::format::run(args, self.output).map(done),
+            Verb::Mount(args) => verbs::mount::run(args),
+            Verb::Umount(args) => verbs::umount::run(args).map(done),
+            Verb::Config(args) => verbs::config::run(args, self.output).map(done),
+            Verb::Man(args) => verbs::man::run(args).map(done),
+            Verb::Completions(args) => verbs::completions::run(args).map(done),
+        }
+    }
+
+    pub fn verb_name(&self) -> &'static str {
+        match &self.verb {
+            Verb::Format(_) => "format",
+            Verb::Mount(_) => "mount",
+            Verb::Umount(_) => "umount",
+            Verb::Config(_) => "config",
+            Verb::Man(_) => "man",
+            Verb::Completions(_) => "completions",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_definition_is_consistent() {
+        super::Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,122 @@
+//! What a verb says when it cannot do what it was asked to: one line, and an exit code.
+//!
+//! The line says what failed, for whom, why, and what to do next. Exit codes: 0 done; 1 failed, nothing
+//! changed unless the line says so; 2 wrong usage (clap's); `fsck` has those of fsck(8).
+
+use std::{fmt, io, path::Path, process::ExitCode};
+
+use cofs_types::FsError;
+
+pub const EXIT_FAILED: u8 = 1;
+pub const EXIT_USAGE: u8 = 2;
+
+pub type Done<T = ()> = Result<T, Failure>;
+
+#[derive(Debug)]
+pub struct Failure {
+    what: String,
+    next: Option<String>,
+    code: u8,
+}
+
+impl Failure {
+    pub fn new(what: impl Into<String>) -> Self {
+        Self { what: what.into(), next: None, code: EXIT_FAILED }
+    }
+
+    /// A command line that cannot be right.
+    pub fn usage(what: impl Into<String>) -> Self {
+        Self { code: EXIT_USAGE, ..Self::new(what) }
+    }
+
+    /// Adds what the reader can do about it.
+    pub fn next(mut self, next: impl Into<String>) -> Self {
+        self.next = Some(next.into());
+        self
+    }
+
+    pub fn code(mut self, code: u8) -> Self {
+        self.code = code;
+        self
+    }
+
+    pub fn exit_code(&self) -> ExitCode {
+        ExitCode::from(self.code)
+    }
+
+    /// Something about `path` failed below.
+    pub fn io(what: &str, path: &Path, source: &io::Error) -> Self {
+        Self::new(format!("{what} {}: {}", path.display(), plain(source)))
+    }
+
+    /// Puts what was being done before the cause.
+    pub fn within(mut self, doing: impl fmt::Display) -> Self {
+        self.what = format!("{doing}: {}", self.what);
+        self
+    }
+}
+
+/// An I/O error's words without `(os error 13)`, beginning small, as they follow a colon.
+pub fn plain(error: &io::Error) -> String {
+    let text = error.to_string();
+    let text = text.split(" (os error").next().unwrap_or_default();
+    let mut chars = text.chars();
+    chars.next().map(|first| first.to_lowercase().chain(chars).collect()).unwrap_or_default()
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // One line, whatever a library below put into its message.
+        let line = self.what.split_whitespace().collect::<Vec<_>>().join(" ");
+        f.write_str(&line)?;
+        match &self.next {
+            Some(next) => write!(f, "; {next}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl From<FsError> for Failure {
+    fn from(error: FsError) -> Self {
+        Self::new(error.to_string())
+    }
+}
+
+/// Turns errors of any kind into failures that say what was being done.
+pub trait Within<T> {
+    fn within(self, doing: impl fmt::Display) -> Done<T>;
+}
+
+impl<T, E: Into<Failure>> Within<T> for Result<T, E> {
+    fn within(self, doing: impl fmt::Display) -> Done<T> {
+        self.map_err(|error| error.into().within(doing))
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Self::new(plain(&error))
+    }
+}
+
+impl From<rustix::io::Errno> for Failure {
+    fn from(error: rustix::io::Errno) -> Self {
+        io::Error::from(error).into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_is_one_line() {
+        let failure = Failure::new("a\nb").within("mount").next("try c");
+        assert_eq!(failure.to_string(), "mount: a b; try c");
+    }
+
+    #[test]
+    fn an_errno_reads_as_part_of_a_sentence() {
+        assert_eq!(plain(&io::Error::from_raw_os_error(13)), "permission denied");
+    }
+}

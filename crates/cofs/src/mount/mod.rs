@@ -1,0 +1,7 @@
+//! What `cofs mount` and `cofs umount` need besides the file system: options, the background, the service
+//! manager, the kernel's list of mounts.
+
+pub mod daemon;
+pub mod mountinfo;
+pub mod notify;
+pub mod options;

@@ -1,0 +1,85 @@
+//! What is mounted where: `/proc/self/mountinfo` (see proc_pid_mountinfo(5)).
+
+use std::{
+    ffi::OsString,
+    fs, io,
+    os::unix::ffi::OsStringExt,
+    path::{Path, PathBuf},
+};
+
+/// The type under which cofs mounts appear.
+pub const TYPE: &str = "fuse.cofs";
+
+/// One mount of a cofs volume.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Mount {
+    pub point: PathBuf,
+    /// What was given as its source: the store's absolute path, unless `-o fsname=` says otherwise.
+    pub source: PathBuf,
+}
+
+/// All cofs mounts that this process sees, the latest last.
+pub fn mounts() -> io::Result<Vec<Mount>> {
+    Ok(fs::read("/proc/self/mountinfo")?.split(|byte| *byte == b'\n').filter_map(parse).collect())
+}
+
+/// The mount at exactly `point` (an absolute path without symlinks).
+pub fn at(point: &Path) -> io::Result<Option<Mount>> {
+    Ok(mounts()?.into_iter().rfind(|mount| mount.point == point))
+}
+
+/// A mount of `store` (an absolute path without symlinks).
+pub fn of_store(store: &Path) -> io::Result<Option<Mount>> {
+    Ok(mounts()?.into_iter().rfind(|mount| mount.source == store))
+}
+
+fn parse(line: &[u8]) -> Option<Mount> {
+    let mut fields = line.split(|byte| *byte == b' ');
+    let point = fields.nth(4)?;
+    // Optional fields end with a single dash; type and source follow.
+    fields.find(|field| *field == b"-")?;
+    if fields.next()? != TYPE.as_bytes() {
+        return None;
+    }
+    Some(Mount { point: unescape(point), source: unescape(fields.next()?) })
+}
+
+/// Blanks and backslashes stand as `\040` and the like.
+fn unescape(field: &[u8]) -> PathBuf {
+    let mut plain = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let Some((first, behind)) = rest.split_first() {
+        let code = behind.get(..3).filter(|_| *first == b'\\').and_then(octal);
+        match code {
+            Some(byte) => {
+                plain.push(byte);
+                rest = behind.get(3..).unwrap_or_default();
+            }
+            None => {
+                plain.push(*first);
+                rest = behind;
+            }
+        }
+    }
+    OsString::from_vec(plain).into()
+}
+
+fn octal(digits: &[u8]) -> Option<u8> {
+    u8::from_str_radix(std::str::from_utf8(digits).ok()?, 8).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_cofs_mounts_are_seen_and_blanks_are_restored() {
+        let line =
+            br"36 35 0:40 / /mnt/a\040b rw,nosuid shared:1 master:2 - fuse.cofs /st\134ore rw,user_id=0";
+        let mount = parse(line).unwrap();
+        assert_eq!((mount.point.to_str(), mount.source.to_str()), (Some("/mnt/a b"), Some("/st\\ore")));
+        assert_eq!(parse(b"36 35 0:40 / /mnt rw - ext4 /dev/vda rw"), None);
+        assert_eq!(parse(b"36 35 0:40 / /mnt rw"), None);
+        assert_eq!(parse(b""), None);
+    }
+}

@@ -1,0 +1,53 @@
+//! Tells the service manager how we are: sd_notify(3) over the datagram socket in `NOTIFY_SOCKET`.
+
+use std::{
+    ffi::OsStr,
+    io,
+    os::{
+        linux::net::SocketAddrExt,
+        unix::{
+            ffi::OsStrExt,
+            net::{SocketAddr, UnixDatagram},
+        },
+    },
+    path::Path,
+};
+
+/// Sends `state` (such as `READY=1`) where a service manager listens; elsewhere nothing happens.
+pub fn notify(state: &str) {
+    let Some(socket) = std::env::var_os("NOTIFY_SOCKET") else { return };
+    if let Err(error) = send(&socket, state) {
+        tracing::warn!(%error, ?socket, "the service manager could not be told: {state}");
+    }
+}
+
+fn send(socket: &OsStr, state: &str) -> io::Result<()> {
+    let address = match socket.as_bytes().strip_prefix(b"@") {
+        Some(name) => SocketAddr::from_abstract_name(name)?,
+        None => SocketAddr::from_pathname(Path::new(socket))?,
+    };
+    UnixDatagram::unbound()?.send_to_addr(state.as_bytes(), &address)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_state_arrives_at_a_socket_with_a_path_and_at_an_abstract_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("socket");
+        let abstract_name = format!("cofs-notify-test-{}", std::process::id());
+        let abstract_address = SocketAddr::from_abstract_name(&abstract_name).unwrap();
+        for (listener, name) in [
+            (UnixDatagram::bind(&path).unwrap(), path.as_os_str().to_owned()),
+            (UnixDatagram::bind_addr(&abstract_address).unwrap(), format!("@{abstract_name}").into()),
+        ] {
+            send(&name, "READY=1").unwrap();
+            let mut got = [0; 16];
+            let len = listener.recv(&mut got).unwrap();
+            assert_eq!(&got[..len], b"READY=1");
+        }
+    }
+}

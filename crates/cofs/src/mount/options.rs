@@ -1,0 +1,190 @@
+//! The words behind `-o`: those of mount(8) and fstab(5), and cofs's own.
+//!
+//! A word that is not known is an error that names it: silently ignoring `noexecc` would be worse.
+
+use crate::failure::{Done, Failure};
+
+/// How the kernel's requests reach the daemon.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, clap::ValueEnum)]
+pub enum Transport {
+    /// io_uring where the kernel has it, else /dev/fuse.
+    #[default]
+    Auto,
+    /// FUSE over io_uring (module parameter fuse.enable_uring), or an error.
+    Uring,
+    /// /dev/fuse.
+    Dev,
+}
+
+/// When reading a file changes its access time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Atime {
+    Never,
+    /// Once after each change, and once a day.
+    #[default]
+    Relative,
+    Always,
+}
+
+/// Everything `-o` can say.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct MountOptions {
+    pub read_only: bool,
+    pub allow_other: bool,
+    /// `None`: as mount(8) has it, which is: allowed for root, forbidden for users.
+    pub suid: Option<bool>,
+    pub dev: Option<bool>,
+    pub exec: Option<bool>,
+    pub atime: Atime,
+    pub fsname: Option<String>,
+    pub transport: Option<Transport>,
+    /// Workers that serve the kernel's requests; `None`: one for each CPU.
+    pub threads: Option<u16>,
+    /// Whether the kernel may move bytes of large files itself; `None`: where it can.
+    pub passthrough: Option<bool>,
+}
+
+/// More workers than this help nobody.
+const THREADS_MAX: u16 = 1024;
+
+/// Words of fstab(5) that are for mount(8), systemd and the boot, not for a file system.
+const NOT_FOR_US: &[&str] = &[
+    "defaults",
+    "auto",
+    "noauto",
+    "nofail",
+    "_netdev",
+    "user",
+    "nouser",
+    "users",
+    "owner",
+    "group",
+    "async",
+    // The kernel always checks permissions here: asking for it changes nothing.
+    "default_permissions",
+];
+
+impl MountOptions {
+    /// Adds the comma-separated words of one `-o`. `sloppy` (mount -s): unknown words are passed over.
+    pub fn add(&mut self, words: &str, sloppy: bool) -> Done {
+        for word in words.split(',').filter(|word| !word.is_empty()) {
+            match self.add_word(word) {
+                Ok(true) => {}
+                Ok(false) if sloppy => {}
+                Ok(false) => {
+                    return Err(Failure::usage(format!("mount option `{word}` is not known"))
+                        .next("see cofs mount --help for those that are"));
+                }
+                Err(why) => return Err(Failure::usage(format!("mount option `{word}`: {why}"))),
+            }
+        }
+        Ok(())
+    }
+
+    /// `false`: not a word of ours.
+    fn add_word(&mut self, word: &str) -> Result<bool, String> {
+        if let Some((key, value)) = word.split_once('=') {
+            return self.add_pair(key, value);
+        }
+        match word {
+            "ro" => self.read_only = true,
+            "rw" => self.read_only = false,
+            "allow_other" => self.allow_other = true,
+            "suid" | "nosuid" => self.suid = Some(word == "suid"),
+            "dev" | "nodev" => self.dev = Some(word == "dev"),
+            "exec" | "noexec" => self.exec = Some(word == "exec"),
+            "noatime" => self.atime = Atime::Never,
+            "relatime" => self.atime = Atime::Relative,
+            "atime" | "strictatime" => self.atime = Atime::Always,
+            "fsname" | "transport" | "threads" | "passthrough" => return Err("needs a value".to_owned()),
+            _ => return Ok(word.starts_with("x-") || NOT_FOR_US.contains(&word)),
+        }
+        Ok(true)
+    }
+
+    fn add_pair(&mut self, key: &str, value: &str) -> Result<bool, String> {
+        match key {
+            "fsname" if value.is_empty() => return Err("needs a value".to_owned()),
+            "fsname" => self.fsname = Some(value.to_owned()),
+            "transport" => {
+                let parsed = <Transport as clap::ValueEnum>::from_str(value, false);
+                self.transport = Some(parsed.map_err(|_| "is auto, uring or dev".to_owned())?);
+            }
+            "threads" => {
+                let threads = value.parse().ok().filter(|threads| (1..=THREADS_MAX).contains(threads));
+                self.threads = Some(threads.ok_or_else(|| format!("is a number from 1 to {THREADS_MAX}"))?);
+            }
+            "passthrough" => {
+                self.passthrough = Some(match value {
+                    "on" => true,
+                    "off" => false,
+                    _ => return Err("is on or off".to_owned()),
+                });
+            }
+            _ => return Ok(key.starts_with("x-") || ["user", "comment"].contains(&key)),
+        }
+        Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(words: &str) -> Done<MountOptions> {
+        let mut options = MountOptions::default();
+        options.add(words, false).map(|()| options)
+    }
+
+    #[test]
+    fn known_words_are_understood() {
+        let options =
+            parse("defaults,ro,allow_other,nosuid,noatime,transport=dev,threads=3,passthrough=off,x-a.b=c,");
+        let expected = MountOptions {
+            read_only: true,
+            allow_other: true,
+            suid: Some(false),
+            atime: Atime::Never,
+            transport: Some(Transport::Dev),
+            threads: Some(3),
+            passthrough: Some(false),
+            ..MountOptions::default()
+        };
+        assert_eq!(options.unwrap(), expected);
+    }
+
+    #[test]
+    fn the_last_of_two_words_wins() {
+        assert!(!parse("ro,rw").unwrap().read_only);
+    }
+
+    #[test]
+    fn unknown_and_malformed_words_are_named() {
+        for word in [
+            "noexecc",
+            "ro=1",
+            "threads=0",
+            "threads=",
+            "threads=x",
+            "threads=99999",
+            "transport=tcp",
+            "passthrough",
+            "passthrough=yes",
+            "fsname",
+            "fsname=",
+            "=",
+            "size=1G",
+        ] {
+            let said = parse(word).unwrap_err().to_string();
+            assert!(said.contains(&format!("`{word}`")), "{said}");
+        }
+    }
+
+    #[test]
+    fn a_sloppy_mount_passes_over_unknown_words_but_not_over_malformed_ones() {
+        let mut options = MountOptions::default();
+        options.add("size=1G,ro", true).unwrap();
+        assert!(options.read_only);
+        assert!(options.add("threads=x", true).is_err());
+    }
+}

@@ -1,0 +1,112 @@
+//! What verbs print: a table for people, JSON for programs; always on standard output, so that words on
+//! standard error never mix with it.
+
+use std::io::{self, Write};
+
+use serde_json::Value;
+
+/// The form of what goes to standard output.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, clap::ValueEnum)]
+pub enum Format {
+    /// Columns, for people.
+    #[default]
+    Table,
+    /// One JSON document, for programs.
+    Json,
+}
+
+/// Writes `text`; a reader that has gone away (`cofs status | head -1`) is no error.
+pub fn print(text: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        other => other,
+    }
+}
+
+/// Prints one document: as it is, or flattened to `name  value` rows.
+pub fn document(format: Format, document: &Value) -> io::Result<()> {
+    match format {
+        Format::Json => print(&format!("{document:#}\n")),
+        Format::Table => {
+            let mut rows = Vec::new();
+            flatten("", document, &mut rows);
+            print(&columns(&rows))
+        }
+    }
+}
+
+fn flatten(prefix: &str, value: &Value, rows: &mut Vec<[String; 2]>) {
+    match value {
+        Value::Object(fields) => {
+            for (name, field) in fields {
+                flatten(&join(prefix, name), field, rows);
+            }
+        }
+        Value::Array(items) if items.iter().any(|item| item.is_object() || item.is_array()) => {
+            for (at, item) in items.iter().enumerate() {
+                let name = item.get("name").and_then(Value::as_str);
+                flatten(&join(prefix, name.unwrap_or(&at.to_string())), item, rows);
+            }
+        }
+        Value::Array(items) => {
+            rows.push([prefix.to_owned(), items.iter().map(words).collect::<Vec<_>>().join(", ")])
+        }
+        _ => rows.push([prefix.to_owned(), scalar(prefix, value)]),
+    }
+}
+
+fn join(prefix: &str, name: &str) -> String {
+    if prefix.is_empty() { name.to_owned() } else { format!("{prefix}.{name}") }
+}
+
+/// A field called `..._bytes` is a size; so says the rule for names.
+fn scalar(name: &str, value: &Value) -> String {
+    let is_size = name.ends_with("_bytes") || name.ends_with("inline_max");
+    match value.as_u64() {
+        Some(bytes) if is_size => crate::size::show_size(bytes),
+        _ => words(value),
+    }
+}
+
+fn words(value: &Value) -> String {
+    match value {
+        Value::String(text) => printable(text),
+        Value::Null => "-".to_owned(),
+        other => other.to_string(),
+    }
+}
+
+/// Names come from users: what a terminal would obey is shown escaped.
+pub fn printable(text: &str) -> String {
+    text.chars()
+        .map(|c| if c.is_control() { c.escape_default().to_string() } else { c.to_string() })
+        .collect()
+}
+
+fn columns(rows: &[[String; 2]]) -> String {
+    let width = rows.iter().map(|[name, _]| name.chars().count()).max().unwrap_or(0);
+    rows.iter().map(|[name, value]| format!("{name:<width$}  {value}\n")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_document_becomes_rows() {
+        let mut rows = Vec::new();
+        let document =
+            json!({"uuid": "u", "pools": [{"name": "fast", "free_bytes": 4096}], "tags": ["a", "b"]});
+        flatten("", &document, &mut rows);
+        assert!(rows.contains(&["pools.fast.free_bytes".to_owned(), "4.00 KiB".to_owned()]));
+        assert!(rows.contains(&["tags".to_owned(), "a, b".to_owned()]));
+    }
+
+    #[test]
+    fn control_characters_never_reach_the_terminal() {
+        assert_eq!(printable("a\u{1b}[2Jb\n"), "a\\u{1b}[2Jb\\n");
+    }
+}

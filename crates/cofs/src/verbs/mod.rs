@@ -1,0 +1,9 @@
+//! The verbs, one a file: each has its arguments (`Args`) and a `run`.
+
+pub mod completions;
+pub mod config;
+pub mod format;
+pub mod helper;
+pub mod man;
+pub mod mount;
+pub mod umount;

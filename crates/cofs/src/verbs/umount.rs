@@ -1,0 +1,134 @@
+//! `cofs umount`: takes a mount away and waits until the volume is closed.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+    time::{Duration, Instant},
+};
+
+use rustix::mount::{UnmountFlags, unmount};
+
+use crate::{
+    failure::{Done, Failure, plain},
+    mount::mountinfo::{self, Mount},
+    volume::lock::StoreLock,
+};
+
+/// Unmount a volume and wait until it is closed.
+///
+/// Returns when everything is on stable storage and the volume can be mounted again.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// The directory it is mounted on.
+    pub dir: PathBuf,
+
+    /// Take it out of the tree at once, even if it is busy; it is closed when its last user is gone.
+    #[arg(long, short)]
+    pub lazy: bool,
+}
+
+/// How long the daemon may take to close the volume before we say that it is still at it.
+const CLOSE_TIME_MAX: Duration = Duration::from_secs(60);
+/// Users of a busy mount that are named.
+const USERS_SHOWN_MAX: usize = 5;
+
+pub fn run(args: &Args) -> Done {
+    let mount = find(&args.dir)?;
+    if rustix::process::geteuid().is_root() {
+        let flags = if args.lazy { UnmountFlags::DETACH } else { UnmountFlags::empty() };
+        unmount(&mount.point, flags).map_err(|errno| refused(&mount.point, errno.into()))?;
+    } else {
+        unmount_as_user(&mount.point, args.lazy)?;
+    }
+    if args.lazy { Ok(()) } else { wait_until_closed(&mount.source) }
+}
+
+/// The mount that `dir` names. Its root need not answer: a dead daemon's mount is to be taken away, too.
+fn find(dir: &Path) -> Done<Mount> {
+    let point = absolute(dir).map_err(|error| Failure::io("cannot reach", dir, &error))?;
+    mountinfo::at(&point)?.ok_or_else(|| {
+        let failure = Failure::new(format!("no cofs volume is mounted on {}", dir.display()));
+        match dir.join(crate::volume::config::FILE_NAME).exists() {
+            true => failure.next("that is a store: give the directory it is mounted on"),
+            false => failure.next("findmnt -t fuse.cofs lists those that are"),
+        }
+    })
+}
+
+/// The path without symlinks, found through the parent where the directory itself does not answer.
+fn absolute(dir: &Path) -> std::io::Result<PathBuf> {
+    dir.canonicalize().or_else(|error| {
+        let whole = std::path::absolute(dir)?;
+        match (whole.parent(), whole.file_name()) {
+            (Some(parent), Some(name)) => Ok(parent.canonicalize()?.join(name)),
+            _ => Err(error),
+        }
+    })
+}
+
+fn unmount_as_user(point: &Path, lazy: bool) -> Done {
+    let mut command = Command::new("fusermount3");
+    command.args(lazy.then_some("-z")).arg("-u").arg("--").arg(point);
+    let output = command.output().map_err(|error| {
+        Failure::from(error).within("cannot run fusermount3").next("install the package fuse3")
+    })?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    match said.contains("busy") {
+        true => Err(refused(point, rustix::io::Errno::BUSY.into())),
+        false => Err(Failure::new(said.trim().to_owned())),
+    }
+}
+
+fn refused(point: &Path, error: std::io::Error) -> Failure {
+    let shown = point.display();
+    match error.kind() {
+        std::io::ErrorKind::ResourceBusy => {
+            let users = users_of(point);
+            let by = if users.is_empty() { String::new() } else { format!(" by {}", users.join(", ")) };
+            Failure::new(format!("{shown} is in use{by}"))
+                .next("close what is open there and try again, or add --lazy")
+        }
+        _ => Failure::new(format!("cannot unmount {shown}: {}", plain(&error))),
+    }
+}
+
+/// Processes with a working directory or an open file under `point`, as far as we may see them.
+fn users_of(point: &Path) -> Vec<String> {
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let uses = |process: &Path| {
+        let links = fs::read_dir(process.join("fd")).into_iter().flatten().flatten().map(|fd| fd.path());
+        links
+            .chain([process.join("cwd"), process.join("root"), process.join("exe")])
+            .any(|link| fs::read_link(link).is_ok_and(|target| target.starts_with(point)))
+    };
+    processes
+        .filter(|entry| entry.file_name().to_string_lossy().bytes().all(|byte| byte.is_ascii_digit()))
+        .filter(|entry| uses(&entry.path()))
+        .take(USERS_SHOWN_MAX)
+        .map(|entry| {
+            let name = fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
+            format!("{} ({})", entry.file_name().to_string_lossy(), crate::output::printable(name.trim()))
+        })
+        .collect()
+}
+
+/// The daemon lets go of the store's lock last.
+fn wait_until_closed(store: &Path) -> Done {
+    if !store.join(crate::volume::config::FILE_NAME).exists() {
+        // Mounted under another name (-o fsname=): there is nothing to watch.
+        return Ok(());
+    }
+    let begun = Instant::now();
+    while StoreLock::is_held(store) {
+        if begun.elapsed() > CLOSE_TIME_MAX {
+            return Err(Failure::new(format!("unmounted, but {} is still being closed", store.display()))
+                .next("wait until its cofs process has ended"));
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Ok(())
+}

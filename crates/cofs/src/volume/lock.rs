@@ -1,0 +1,323 @@
+//! The store's lock: one process at a time uses a volume.
+//!
+//! `STORE/lock` is locked with flock(2) and holds a record of who has it. Where flock is known to be seen
+//! by every host that can reach the store (a local file system), that is all. Elsewhere (network file
+//! systems, whose flock may be absent or local to the client) the holder also counts up a heartbeat in the
+//! record, and whoever finds a foreign record watches it for more than two beats before taking over.
+//!
+//! Invariants: a holder that lives is never robbed; a holder that finds another's record in its place ends
+//! its process at once, before it can write anything more; an orderly release empties the record.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io::{self, Write},
+    os::unix::fs::{FileExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+    sync::mpsc::{RecvTimeoutError, Sender, channel},
+    thread::JoinHandle,
+    time::Duration,
+};
+
+use rustix::{
+    fs::{FlockOperation, flock},
+    io::Errno,
+};
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::failure::{Done, Failure};
+
+/// The lock's file in the store.
+pub const FILE_NAME: &str = "lock";
+/// How often a holder counts up its record.
+const BEAT: Duration = Duration::from_secs(2);
+/// How long a foreign record is watched: more than two beats.
+const WATCH_BEATS: u32 = 3;
+/// Longest record read: what others wrote is not believed to be short.
+const RECORD_BYTES_MAX: u64 = 4096;
+
+/// Who holds the lock.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+struct Record {
+    host: String,
+    /// Changes with each boot of the host.
+    boot_id: String,
+    pid: u32,
+    /// Seconds since 1970.
+    since: u64,
+    /// Drawn for each holder.
+    token: Uuid,
+    /// Counted up by the holder as long as it lives.
+    beats: u64,
+}
+
+/// How far flock(2) on a file can be believed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Trust {
+    /// Every process that can reach the file sees it.
+    Everywhere,
+    /// Other hosts may not see it.
+    ThisHost,
+    /// There is none.
+    Nowhere,
+}
+
+/// The lock, for as long as it lives.
+#[derive(Debug)]
+pub struct StoreLock {
+    file: File,
+    heart: Option<(Sender<()>, JoinHandle<()>)>,
+}
+
+impl StoreLock {
+    /// Takes the lock of `store`, or says who has it.
+    pub fn take(store: &Path) -> Done<Self> {
+        let path = store.join(FILE_NAME);
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(&path)
+            .map_err(|error| Failure::io("cannot open the lock", &path, &error))?;
+        let trust = match flock_patiently(&file) {
+            Ok(()) if is_local(&file) => Trust::Everywhere,
+            Ok(()) => Trust::ThisHost,
+            Err(Errno::WOULDBLOCK) => return Err(in_use(store, read_record(&path).as_ref())),
+            Err(Errno::NOLCK | Errno::NOSYS | Errno::OPNOTSUPP | Errno::INVAL) => Trust::Nowhere,
+            Err(error) => return Err(Failure::io("cannot lock", &path, &error.into())),
+        };
+        Self::take_trusting(store, &path, file, trust, BEAT)
+    }
+
+    /// Whether somebody has the lock of `store` as far as this host can see; never waits.
+    pub fn is_held(store: &Path) -> bool {
+        let Ok(file) = File::open(store.join(FILE_NAME)) else { return false };
+        match flock(&file, FlockOperation::NonBlockingLockShared) {
+            Ok(()) => read_record(&store.join(FILE_NAME)).is_some_and(|record| {
+                let trust = if is_local(&file) { Trust::Everywhere } else { Trust::ThisHost };
+                may_live(&record, trust)
+            }),
+            Err(Errno::WOULDBLOCK) => true,
+            Err(_) => read_record(&store.join(FILE_NAME)).is_some(),
+        }
+    }
+
+    fn take_trusting(store: &Path, path: &Path, file: File, trust: Trust, beat: Duration) -> Done<Self> {
+        if let Some(holder) = read_record(path).filter(|record| may_live(record, trust)) {
+            tracing::info!(
+                host = holder.host,
+                pid = holder.pid,
+                "waiting to see whether the store's holder lives"
+            );
+            if watch(path, &holder, beat) {
+                return Err(in_use(store, read_record(path).as_ref()));
+            }
+        }
+        let record = Record::mine();
+        write_record(&file, &record).map_err(|error| Failure::io("cannot write the lock", path, &error))?;
+        if trust == Trust::Nowhere {
+            // Another may have judged the old holder dead in the same moment: the last record written stays.
+            std::thread::sleep(beat);
+            if read_record(path).is_none_or(|now| now.token != record.token) {
+                return Err(in_use(store, read_record(path).as_ref()));
+            }
+        }
+        let heart = match trust {
+            Trust::Everywhere => None,
+            Trust::ThisHost | Trust::Nowhere => Some(
+                start_heart(&file, path.to_owned(), record, beat)
+                    .map_err(|error| Failure::io("cannot watch over the lock", path, &error))?,
+            ),
+        };
+        Ok(Self { file, heart })
+    }
+}
+
+/// Tries for a moment: `is_held` of another process may be looking just now.
+fn flock_patiently(file: &File) -> Result<(), Errno> {
+    const TRIES: u32 = 5;
+    for _ in 1..TRIES {
+        match flock(file, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) => std::thread::sleep(Duration::from_millis(10)),
+            other => return other,
+        }
+    }
+    flock(file, FlockOperation::NonBlockingLockExclusive)
+}
+
+impl Drop for StoreLock {
+    fn drop(&mut self) {
+        if let Some((stop, heart)) = self.heart.take() {
+            drop(stop);
+            let _ = heart.join();
+        }
+        // An empty record tells other hosts that nobody need be waited for. If it cannot be written they wait.
+        let _ = self.file.set_len(0);
+    }
+}
+
+impl Record {
+    fn mine() -> Self {
+        let uname = rustix::system::uname();
+        Self {
+            host: uname.nodename().to_string_lossy().into_owned(),
+            boot_id: boot_id(),
+            pid: std::process::id(),
+            since: std::time::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_secs()),
+            token: Uuid::new_v4(),
+            beats: 0,
+        }
+    }
+}
+
+fn boot_id() -> String {
+    fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
+}
+
+/// Whether a record can be that of a living process, given that flock did not refuse us.
+fn may_live(record: &Record, trust: Trust) -> bool {
+    match trust {
+        Trust::Everywhere => false,
+        // On this very kernel the flock would have been seen.
+        Trust::ThisHost => record.boot_id != boot_id(),
+        Trust::Nowhere => true,
+    }
+}
+
+/// Whether the holder shows a sign of life within more than two beats.
+fn watch(path: &Path, holder: &Record, beat: Duration) -> bool {
+    const LOOKS_PER_BEAT: u32 = 4;
+    (0..WATCH_BEATS * LOOKS_PER_BEAT).any(|_| {
+        std::thread::sleep(beat / LOOKS_PER_BEAT);
+        read_record(path).is_some_and(|now| now != *holder)
+    })
+}
+
+fn in_use(store: &Path, holder: Option<&Record>) -> Failure {
+    let by = match holder {
+        Some(record) if record.boot_id == boot_id() => format!("process {}", record.pid),
+        Some(record) => format!("process {} on host {}", record.pid, record.host),
+        None => "another process".to_owned(),
+    };
+    Failure::new(format!("{} is in use by {by}", store.display()))
+        .next("give the path of its mount instead, or unmount it first (cofs umount)")
+}
+
+/// Reads the record anew by its name, so that a network file system looks at its server.
+fn read_record(path: &Path) -> Option<Record> {
+    let file = File::open(path).ok()?;
+    let mut text = String::new();
+    io::Read::read_to_string(&mut io::Read::take(file, RECORD_BYTES_MAX), &mut text).ok()?;
+    serde_json::from_str(text.lines().next()?).ok()
+}
+
+fn write_record(file: &File, record: &Record) -> io::Result<()> {
+    let mut line = serde_json::to_vec(record)?;
+    line.write_all(b"\n")?;
+    file.write_all_at(&line, 0)?;
+    file.set_len(line.len() as u64)?;
+    file.sync_data()
+}
+
+fn start_heart(
+    file: &File,
+    path: PathBuf,
+    mut record: Record,
+    beat: Duration,
+) -> io::Result<(Sender<()>, JoinHandle<()>)> {
+    let file = file.try_clone()?;
+    let (stop, stopped) = channel();
+    let heart = std::thread::Builder::new().name("store-lock".into()).spawn(move || {
+        while stopped.recv_timeout(beat) == Err(RecvTimeoutError::Timeout) {
+            if read_record(&path).is_some_and(|found| found.token != record.token) {
+                tracing::error!(store = %path.display(), "another process has taken the store: ending at once");
+                std::process::abort();
+            }
+            record.beats += 1;
+            if let Err(error) = write_record(&file, &record) {
+                tracing::warn!(%error, "the store's heartbeat could not be written");
+            }
+        }
+    })?;
+    Ok((stop, heart))
+}
+
+/// Whether the file lies on a file system that only this kernel serves (magic numbers of statfs(2)).
+fn is_local(file: &File) -> bool {
+    const EXT: u64 = 0xef53;
+    const XFS: u64 = 0x5846_5342;
+    const BTRFS: u64 = 0x9123_683e;
+    const TMPFS: u64 = 0x0102_1994;
+    const OVERLAY: u64 = 0x794c_7630;
+    const ZFS: u64 = 0x2fc1_2fc1;
+    const F2FS: u64 = 0xf2f5_2010;
+    const BCACHEFS: u64 = 0xca45_1a4e;
+    let magic = rustix::fs::fstatfs(file).map_or(0, |stat| stat.f_type as u64);
+    [EXT, XFS, BTRFS, TMPFS, OVERLAY, ZFS, F2FS, BCACHEFS].contains(&magic)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const QUICK: Duration = Duration::from_millis(40);
+
+    fn take_as(store: &Path, trust: Trust) -> Done<StoreLock> {
+        let path = store.join(FILE_NAME);
+        let file =
+            OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path).unwrap();
+        StoreLock::take_trusting(store, &path, file, trust, QUICK)
+    }
+
+    #[test]
+    fn a_second_taker_is_refused_and_told_who_has_it() {
+        let store = tempfile::tempdir().unwrap();
+        let held = StoreLock::take(store.path()).unwrap();
+        let said = StoreLock::take(store.path()).unwrap_err().to_string();
+        assert!(said.contains(&format!("in use by process {}", std::process::id())), "{said}");
+        drop(held);
+        StoreLock::take(store.path()).unwrap();
+    }
+
+    #[test]
+    fn without_flock_the_heartbeat_keeps_others_out() {
+        let store = tempfile::tempdir().unwrap();
+        let held = take_as(store.path(), Trust::Nowhere).unwrap();
+        assert!(take_as(store.path(), Trust::Nowhere).is_err());
+        drop(held);
+        take_as(store.path(), Trust::Nowhere).unwrap();
+    }
+
+    #[test]
+    fn a_dead_holder_on_another_host_is_succeeded_and_a_living_one_is_not() {
+        let store = tempfile::tempdir().unwrap();
+        let path = store.path().join(FILE_NAME);
+        let elsewhere = Record { boot_id: "elsewhere".into(), host: "far".into(), ..Record::mine() };
+        fs::write(&path, serde_json::to_vec(&elsewhere).unwrap()).unwrap();
+        drop(take_as(store.path(), Trust::ThisHost).unwrap());
+
+        fs::write(&path, serde_json::to_vec(&elsewhere).unwrap()).unwrap();
+        let beating = std::thread::spawn({
+            let path = path.clone();
+            move || {
+                for beats in 1..6 {
+                    std::thread::sleep(QUICK / 2);
+                    let record = Record { beats, ..elsewhere.clone() };
+                    fs::write(&path, serde_json::to_vec(&record).unwrap()).unwrap();
+                }
+            }
+        });
+        let said = take_as(store.path(), Trust::ThisHost).unwrap_err().to_string();
+        assert!(said.contains("on host far"), "{said}");
+        beating.join().unwrap();
+    }
+
+    #[test]
+    fn rubbish_in_the_record_is_nobodys() {
+        let store = tempfile::tempdir().unwrap();
+        fs::write(store.path().join(FILE_NAME), [0xff; 9000]).unwrap();
+        StoreLock::take(store.path()).unwrap();
+    }
+}

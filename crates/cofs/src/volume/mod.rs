@@ -1,0 +1,9 @@
+//! A volume on disk: its configuration, its lock, how it is made and how its parts are opened.
+//!
+//! `STORE/cofs.toml` says what it is made of; `STORE/lock` keeps others out; the metadata and the pools lie
+//! in the store or where the configuration says.
+
+pub mod config;
+pub mod format;
+pub mod lock;
+pub mod parts;
