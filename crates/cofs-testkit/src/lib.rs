@@ -6,5 +6,6 @@
 
 pub mod answer;
 pub mod compare;
+pub mod directory;
 pub mod model;
 pub mod ops;

@@ -15,6 +15,7 @@ use std::collections::BTreeMap;
 
 use cofs_types::{FileKind, Timestamp};
 pub use data::Sparse;
+pub use files::READ_ALL_BYTES_MAX;
 use rustix::io::Errno;
 
 use crate::{
@@ -30,6 +31,9 @@ const ROOT: Ino = 1;
 pub struct Rules {
     /// `fs.protected_hardlinks`: the kernel, not the file system, refuses links to others' files.
     pub protected_hardlinks: bool,
+    /// Linux looks at no ACL where the mode's group class (the ACL's mask) grants nothing, so that a named
+    /// user becomes one of the others; acl(5) has it that he gets nothing.
+    pub no_acl_without_group_bits: bool,
     /// A write by one outside the file's group takes the set-group-id bit even where the group may not
     /// execute (the kernel's own rule; a FUSE server is not told who writes).
     pub strict_set_gid: bool,
@@ -69,6 +73,17 @@ pub struct Model {
     slots: [Option<Slot>; SLOTS],
     rules: Rules,
     now: Timestamp,
+}
+
+impl Rules {
+    /// Those of the running kernel and its own file systems.
+    pub fn of_the_kernel() -> Self {
+        Self {
+            protected_hardlinks: crate::directory::protected_hardlinks(),
+            no_acl_without_group_bits: true,
+            strict_set_gid: true,
+        }
+    }
 }
 
 impl Model {

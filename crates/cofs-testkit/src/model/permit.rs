@@ -23,7 +23,9 @@ impl Model {
         let granted = if who.is_root() {
             wanted & 1 == 0 || inode.kind == FileKind::Directory || inode.permissions & 0o111 != 0
         } else {
-            let acl = inode.acl(ACL_ACCESS).unwrap_or_else(|| Acl::from_mode(inode.permissions));
+            let skipped = self.rules.no_acl_without_group_bits && inode.permissions & 0o070 == 0;
+            let acl = inode.acl(ACL_ACCESS).filter(|_| !skipped);
+            let acl = acl.unwrap_or_else(|| Acl::from_mode(inode.permissions));
             acl.permits(inode.uid, inode.gid, &who.credentials(), wanted)
         };
         if granted { Ok(()) } else { Err(Errno::ACCESS) }
