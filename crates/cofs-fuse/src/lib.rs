@@ -1,1 +1,27 @@
-//! (being written)
+//! The kernel's face: our own FUSE, from the ABI to the mount, for any [`cofs_fs::FileSystem`].
+//!
+//! ```text
+//! kernel ─► transport (dev_fuse, uring) ─► request ─► dispatch ─► translate ─► FileSystem
+//!        ◄─ transport                   ◄─ reply   ◄───────────────────────────┘
+//! ```
+//!
+//! [`mount()`] makes a mount and serves it; [`Mount`] is the handle to it; [`unmount`] takes down any, stale
+//! ones included. `docs/design/fuse.md` tells which features are asked of the kernel and why.
+
+pub mod abi;
+mod dev_fuse;
+mod dispatch;
+mod errno;
+mod executor;
+mod handle;
+mod memory;
+mod mount;
+mod notify;
+mod passthrough;
+mod reply;
+mod request;
+mod session;
+mod translate;
+
+pub use handle::{Mount, MountReport, mount};
+pub use mount::{FS_TYPE, MountError, MountOptions, Transport, Unmount, unmount};

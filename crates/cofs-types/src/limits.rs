@@ -76,6 +76,17 @@ pub const BLOCKING_THREADS_MAX: usize = 16;
 /// Requests waiting for such a thread.
 pub const BLOCKING_QUEUE_MAX: usize = 4096;
 
+// The FUSE face.
+
+/// The largest READ or WRITE that the kernel is asked for.
+pub const FUSE_TRANSFER_BYTES_MAX: usize = 1 << 20;
+/// Requests of `/dev/fuse` in hand at one time, each with a buffer for the largest transfer.
+pub const FUSE_TASKS_MAX: usize = 64;
+/// Requests in the background (read-ahead, releases) that the kernel may have under way.
+pub const FUSE_BACKGROUND_MAX: u16 = 64;
+/// Inodes and entries that the kernel is still to be told to forget.
+pub const FUSE_RECALLS_MAX: usize = 1 << 20;
+
 // Times.
 
 /// How far a directory's own times may lag behind in a crash.

@@ -1,0 +1,66 @@
+//! Mounts the null file system until it is unmounted: `null [--transport auto|dev|uring] [--threads N] DIR`.
+
+mod fs;
+mod node;
+
+use std::{path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
+
+use clap::{Parser, ValueEnum};
+use cofs_fuse::{MountOptions, Transport};
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Way {
+    Auto,
+    Dev,
+    Uring,
+}
+
+/// The null file system: what the interface itself can do.
+#[derive(Parser)]
+struct Arguments {
+    /// Where to mount.
+    dir: PathBuf,
+    #[arg(long, default_value = "auto")]
+    transport: Way,
+    /// Workers on /dev/fuse; by default one per CPU.
+    #[arg(long)]
+    threads: Option<usize>,
+    /// Have the kernel send FLUSH at each close.
+    #[arg(long)]
+    flush: bool,
+    /// How long a sync takes, in milliseconds.
+    #[arg(long, default_value_t = 0)]
+    sync_ms: u64,
+    /// Let other users in.
+    #[arg(long)]
+    allow_other: bool,
+}
+
+fn main() -> ExitCode {
+    tracing_subscriber::fmt().with_writer(std::io::stderr).init();
+    let arguments = Arguments::parse();
+    let transport = match arguments.transport {
+        Way::Auto => Transport::Auto,
+        Way::Dev => Transport::DevFuse,
+        Way::Uring => Transport::Uring,
+    };
+    let options = MountOptions {
+        fs_name: "null".into(),
+        allow_other: arguments.allow_other,
+        threads: arguments.threads,
+        transport,
+        ..Default::default()
+    };
+    let null = fs::NullFs::new(Duration::from_millis(arguments.sync_ms), arguments.flush);
+    match cofs_fuse::mount(Arc::new(null), &arguments.dir, &options) {
+        Ok(mount) => {
+            eprintln!("{:?}", mount.report());
+            let _ = mount.join();
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("null: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,295 @@
+//! The transport over `/dev/fuse`: read a request, serve it, write its answer.
+//!
+//! Each task has its own descriptor of the connection (`FUSE_DEV_IOC_CLONE`: its own queue of requests in
+//! hand, so that answers do not contend) and one buffer. The buffer is laid out so that both the data of a
+//! WRITE and the body of every answer start on a page:
+//!
+//! ```text
+//!        page - 80                page
+//! request: [header 40][WRITE's arguments 40][data ...]
+//! answer:              [header 16]          [body ...]
+//! ```
+
+use std::{
+    io,
+    os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd},
+    sync::Arc,
+};
+
+use cofs_fs::FileSystem;
+use cofs_types::limits;
+use parking_lot::{Condvar, Mutex};
+use rustix::{fs::OFlags, io::Errno as Failure};
+use zerocopy::IntoBytes;
+
+use crate::{
+    abi::{self, OutHeader},
+    dispatch::{Answer, Frame, Service},
+    executor::{Home, Polled, Pool, Rest, Task, become_worker},
+    memory::{PAGE_BYTES, Pages},
+    request::Message,
+};
+
+const REQUEST_AT: usize = PAGE_BYTES - size_of::<abi::InHeader>() - size_of::<abi::WriteIn>();
+const ANSWER_AT: usize = PAGE_BYTES - size_of::<OutHeader>();
+const BODY_AT: usize = PAGE_BYTES;
+
+/// A descriptor of the connection.
+#[derive(Debug)]
+pub(crate) struct Device(OwnedFd);
+
+/// What a read came to.
+enum Received {
+    Request(usize),
+    /// The mount is gone.
+    Gone,
+}
+
+impl Device {
+    pub fn new(fd: OwnedFd) -> Self {
+        Self(fd)
+    }
+
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        std::os::fd::AsFd::as_fd(&self.0)
+    }
+
+    /// A further descriptor of the same connection, with its own queue where the kernel can.
+    pub fn another(&self) -> io::Result<Self> {
+        let fresh = rustix::fs::open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, rustix::fs::Mode::empty());
+        match fresh
+            .map_err(io::Error::from)
+            .and_then(|fd| clone_connection(&fd, self.0.as_raw_fd()).map(|()| fd))
+        {
+            Ok(fd) => Ok(Self(fd)),
+            Err(error) => {
+                tracing::debug!(%error, "FUSE_DEV_IOC_CLONE; the descriptor is shared instead");
+                Ok(Self(self.0.try_clone()?))
+            }
+        }
+    }
+
+    fn receive(&self, into: &mut [u8]) -> Received {
+        loop {
+            match rustix::io::read(&self.0, &mut *into) {
+                Ok(len) if len > 0 => return Received::Request(len),
+                // ENOENT: the request was interrupted before we had it.
+                Err(Failure::INTR | Failure::AGAIN | Failure::NOENT) => {}
+                Ok(_) | Err(Failure::NODEV | Failure::CONNABORTED | Failure::NOTCONN) => {
+                    return Received::Gone;
+                }
+                Err(error) => {
+                    tracing::error!(%error, "read of /dev/fuse: this mount ends");
+                    return Received::Gone;
+                }
+            }
+        }
+    }
+
+    /// Sends a whole message. That nobody waits for it any more (ENOENT), or that the mount is gone, is not
+    /// an error.
+    pub fn send(&self, message: &[u8]) {
+        loop {
+            match rustix::io::write(&self.0, message) {
+                Err(Failure::INTR) => {}
+                Ok(_) | Err(Failure::NOENT | Failure::NODEV | Failure::CONNABORTED) => return,
+                Err(error) => return tracing::error!(%error, "answer refused by the kernel"),
+            }
+        }
+    }
+}
+
+fn clone_connection(fresh: &OwnedFd, of: RawFd) -> io::Result<()> {
+    /// `_IOR(229, 0, uint32_t)`
+    const FUSE_DEV_IOC_CLONE: libc::c_ulong = 0x8004_e500;
+    let of = of as u32;
+    // SAFETY: the ioctl reads one u32 behind the pointer, which outlives the call.
+    let done = unsafe { libc::ioctl(fresh.as_raw_fd(), FUSE_DEV_IOC_CLONE as _, &of) };
+    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// One request's memory; see the module's picture.
+#[derive(Debug)]
+struct Buffer {
+    pages: Pages,
+    request_bytes: usize,
+    transfer_bytes: usize,
+}
+
+impl Buffer {
+    fn new(transfer_bytes: usize) -> io::Result<Self> {
+        let pages = Pages::new(BODY_AT + transfer_bytes.max(abi::MIN_READ_BUFFER))?;
+        Ok(Self { pages, request_bytes: 0, transfer_bytes })
+    }
+
+    fn receive(&mut self, device: &Device) -> bool {
+        let end = BODY_AT + self.transfer_bytes.max(abi::MIN_READ_BUFFER);
+        match self.pages.get_mut(REQUEST_AT..end).map(|room| device.receive(room)) {
+            Some(Received::Request(len)) => {
+                self.request_bytes = len;
+                true
+            }
+            Some(Received::Gone) | None => false,
+        }
+    }
+
+    fn send(&mut self, device: &Device, answer: &Answer) {
+        let (len, error) = match answer.outcome {
+            Ok(len) => (len, 0),
+            Err(errno) => (0, -errno.0),
+        };
+        let total = size_of::<OutHeader>() + len;
+        let header = OutHeader { len: total as u32, error, unique: answer.unique };
+        if let Some(message) = self.pages.get_mut(ANSWER_AT..ANSWER_AT + total) {
+            let (head, _) = message.split_at_mut(size_of::<OutHeader>());
+            head.copy_from_slice(header.as_bytes());
+            device.send(message);
+        }
+    }
+}
+
+impl Frame for Buffer {
+    fn message(&self) -> Option<Message<'_>> {
+        Message::from_bytes(self.pages.get(REQUEST_AT..REQUEST_AT + self.request_bytes)?)
+    }
+
+    fn answer(&mut self) -> &mut [u8] {
+        self.pages.get_mut(BODY_AT..).unwrap_or_default()
+    }
+}
+
+/// The life of a task: request after request, on whichever thread polls it.
+async fn serve_requests<F: FileSystem>(
+    service: Arc<Service<F>>,
+    device: Device,
+    mut buffer: Buffer,
+    rest: Rest,
+) {
+    loop {
+        rest.until_worker().await;
+        if !buffer.receive(&device) {
+            return;
+        }
+        if let Some(answer) = service.serve(&mut buffer).await {
+            buffer.send(&device, &answer);
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Roster {
+    idle: Vec<Arc<Task>>,
+    /// Tasks made and not ended.
+    alive: usize,
+    /// A task has seen the end of the mount.
+    gone: bool,
+}
+
+#[derive(Debug, Default)]
+struct Tasks {
+    roster: Mutex<Roster>,
+    changed: Condvar,
+}
+
+impl Home for Tasks {
+    fn rests(&self, task: Arc<Task>) {
+        self.roster.lock().idle.push(task);
+        self.changed.notify_all();
+    }
+}
+
+/// The running transport.
+pub(crate) struct DevFuse<F> {
+    service: Arc<Service<F>>,
+    device: Arc<Device>,
+    pool: Arc<Pool>,
+    transfer_bytes: usize,
+    tasks: Arc<Tasks>,
+}
+
+impl<F: FileSystem> DevFuse<F> {
+    pub fn new(
+        service: Arc<Service<F>>,
+        device: Arc<Device>,
+        pool: Arc<Pool>,
+        transfer_bytes: usize,
+    ) -> Self {
+        Self { service, device, pool, transfer_bytes, tasks: Arc::default() }
+    }
+
+    /// Serves with this many threads until the mount is gone and every request taken has been answered.
+    /// Errors: not even one thread, descriptor or buffer could be had.
+    pub fn run(&self, threads: usize) -> io::Result<()> {
+        std::thread::scope(|scope| {
+            let mut started = 0;
+            for number in 0..threads.max(1) {
+                let thread = std::thread::Builder::new().name(format!("cofs-fuse-{number}"));
+                match thread.spawn_scoped(scope, || self.work()) {
+                    Ok(_) => started += 1,
+                    Err(error) if started == 0 => return Err(error),
+                    Err(error) => tracing::warn!(%error, started, "fewer threads than asked for"),
+                }
+            }
+            Ok(())
+        })?;
+        self.wait_for_tasks();
+        Ok(())
+    }
+
+    fn work(&self) {
+        become_worker();
+        while let Some(task) = self.task() {
+            match task.poll(&task.clone().into()) {
+                Polled::Waits => {}
+                Polled::Rests => self.tasks.rests(task),
+                Polled::Ended => {
+                    let mut roster = self.tasks.roster.lock();
+                    roster.alive -= 1;
+                    roster.gone = true;
+                    self.tasks.changed.notify_all();
+                }
+            }
+        }
+    }
+
+    /// A task at rest: an idle one, a new one, or, when there are enough, the next to come back. `None`
+    /// when the mount is gone.
+    fn task(&self) -> Option<Arc<Task>> {
+        let mut roster = self.tasks.roster.lock();
+        while !roster.gone {
+            if let Some(task) = roster.idle.pop() {
+                return Some(task);
+            }
+            if roster.alive < limits::FUSE_TASKS_MAX {
+                match self.new_task(roster.alive) {
+                    Ok(task) => {
+                        roster.alive += 1;
+                        return Some(task);
+                    }
+                    Err(error) => tracing::error!(%error, "no further descriptor or buffer for requests"),
+                }
+            }
+            if roster.alive == 0 {
+                return None;
+            }
+            self.tasks.changed.wait(&mut roster);
+        }
+        None
+    }
+
+    fn new_task(&self, index: usize) -> io::Result<Arc<Task>> {
+        let (device, buffer) = (self.device.another()?, Buffer::new(self.transfer_bytes)?);
+        let rest = Rest::default();
+        let work = serve_requests(self.service.clone(), device, buffer, rest.clone());
+        Ok(Task::new(&self.pool, self.tasks.clone(), index, rest, Box::pin(work)))
+    }
+
+    /// Until every task that still serves a request in the pool has come back.
+    fn wait_for_tasks(&self) {
+        let mut roster = self.tasks.roster.lock();
+        while roster.idle.len() < roster.alive {
+            self.tasks.changed.wait(&mut roster);
+        }
+        roster.idle.clear();
+    }
+}

@@ -1,0 +1,146 @@
+//! From a request in a buffer to its answer in the same buffer: what both transports share.
+//!
+//! A [`Frame`] is one request's memory. It is parsed, served by the file system on behalf of its caller, and
+//! answered in place: data to be written is borrowed from the frame, data read goes straight into it, and
+//! nothing is allocated on the way.
+
+use std::{
+    future::{Future, poll_fn},
+    panic::{AssertUnwindSafe, catch_unwind},
+    pin::pin,
+    sync::Arc,
+    task::Poll,
+};
+
+use cofs_fs::{Context, FileSystem};
+use cofs_types::{Authority, Credentials, InodeId};
+
+use crate::{
+    abi::InHeader,
+    errno::Errno,
+    reply::Reply,
+    request::{self, Dialect, Message, Operation},
+    translate::{attributes, directories, files, names, whole, xattrs},
+};
+
+/// A request's memory: the message as it came, and the place for its answer, which may overlap.
+pub(crate) trait Frame: Send {
+    /// `None` when what came is not even a header.
+    fn message(&self) -> Option<Message<'_>>;
+    /// Where the answer's body goes; overwrites the message.
+    fn answer(&mut self) -> &mut [u8];
+}
+
+/// What is to be sent back.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Answer {
+    pub unique: u64,
+    /// The length of the answer's body in the frame, or a negative answer.
+    pub outcome: Result<usize, Errno>,
+}
+
+/// The file system with what was settled for its mount.
+#[derive(Debug)]
+pub(crate) struct Service<F> {
+    pub fs: Arc<F>,
+    pub dialect: Dialect,
+    pub authority: Authority,
+}
+
+impl<F: FileSystem> Service<F> {
+    /// Serves the request in `frame`; `None` when there is nobody to answer.
+    pub async fn serve<B: Frame>(&self, frame: &mut B) -> Option<Answer> {
+        let header = frame.message()?.header;
+        let outcome = match unpanicked(self.reply(frame)).await {
+            Ok(Reply::None) => return None,
+            Ok(reply) => reply.place(frame.answer()),
+            Err(errno) => Err(errno),
+        };
+        if request::is_unanswered(header.opcode) {
+            return None;
+        }
+        Some(Answer { unique: header.unique, outcome })
+    }
+
+    async fn reply<B: Frame>(&self, frame: &mut B) -> Result<Reply, Errno> {
+        let Some(message) = frame.message() else { return Ok(Reply::None) };
+        let header = message.header;
+        let group = message.supplementary_group();
+        let ctx = self.context(&header, group.as_slice());
+        match request::parse(&message, self.dialect)? {
+            Operation::Read(of) => files::read(&*self.fs, subject(&header)?, of, frame.answer()).await,
+            Operation::Readdir(of) => {
+                directories::readdir(&*self.fs, subject(&header)?, of, frame.answer()).await
+            }
+            operation => self.operate(&ctx, &header, operation).await,
+        }
+    }
+
+    fn context<'a>(&self, header: &InHeader, groups: &'a [u32]) -> Context<'a> {
+        let credentials = Credentials { uid: header.uid, gid: header.gid, groups, authority: self.authority };
+        Context { credentials, pid: header.pid }
+    }
+
+    /// One line an operation: the verbs are in `translate/`.
+    async fn operate(
+        &self,
+        ctx: &Context<'_>,
+        header: &InHeader,
+        operation: Operation<'_>,
+    ) -> Result<Reply, Errno> {
+        use Operation as Op;
+        let fs = &*self.fs;
+        match operation {
+            Op::Nothing => return Ok(Reply::None),
+            Op::Destroy => return Ok(Reply::Done),
+            Op::Statfs => return whole::statfs(fs).await,
+            Op::Syncfs => return whole::syncfs(fs).await,
+            Op::BatchForget(list) => return Ok(whole::batch_forget(fs, list)),
+            _ => {}
+        }
+        let ino = subject(header)?;
+        match operation {
+            Op::Forget { count } => Ok(whole::forget(fs, ino, count)),
+            Op::Lookup(of) => names::lookup(fs, ctx, ino, of).await,
+            Op::Make { name, new } => names::make(fs, ctx, ino, name, new).await,
+            Op::Link { ino: linked, name } => names::link(fs, ctx, linked, ino, name).await,
+            Op::Unlink(name) => names::unlink(fs, ctx, ino, name).await,
+            Op::Rmdir(name) => names::rmdir(fs, ctx, ino, name).await,
+            Op::Rename { from, to_parent, to, mode } => {
+                names::rename(fs, ctx, (ino, from), (to_parent, to), mode).await
+            }
+            Op::Readlink => names::readlink(fs, ino).await,
+            Op::Getattr { handle } => attributes::getattr(fs, ino, handle).await,
+            Op::Statx { handle } => attributes::statx(fs, ino, handle).await,
+            Op::Setattr { handle, change } => attributes::setattr(fs, ctx, ino, handle, change).await,
+            Op::Access { mask } => attributes::access(fs, ctx, ino, mask).await,
+            Op::Getxattr { name, room } => xattrs::get(fs, ctx, ino, name, room).await,
+            Op::Listxattr { room } => xattrs::list(fs, ctx, ino, room).await,
+            Op::Setxattr { name, value, mode, kill_set_gid } => {
+                xattrs::set(fs, ctx, ino, name, value, mode, kill_set_gid).await
+            }
+            Op::Removexattr(name) => xattrs::remove(fs, ctx, ino, name).await,
+            Op::Opendir => directories::opendir(fs, ctx, ino).await,
+            Op::Releasedir(handle) => directories::releasedir(fs, ino, handle).await,
+            Op::Fsyncdir => directories::fsyncdir(fs, ino).await,
+            operation => files::operate(fs, ctx, ino, operation).await,
+        }
+    }
+}
+
+/// Answers EIO for an operation that panics: whoever asked must not wait for ever.
+async fn unpanicked(operation: impl Future<Output = Result<Reply, Errno>>) -> Result<Reply, Errno> {
+    let mut operation = pin!(operation);
+    poll_fn(|cx| {
+        catch_unwind(AssertUnwindSafe(|| operation.as_mut().poll(cx))).unwrap_or_else(|_| {
+            tracing::error!("an operation has panicked");
+            Poll::Ready(Err(Errno(libc::EIO)))
+        })
+    })
+    .await
+}
+
+/// The inode that the request is about.
+fn subject(header: &InHeader) -> Result<InodeId, Errno> {
+    request::inode(header.nodeid)
+}

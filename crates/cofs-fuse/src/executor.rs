@@ -1,0 +1,334 @@
+//! Where operations run: on the worker that received them, or, when they must wait, in a pool.
+//!
+//! A [`Task`] is a future that lives as long as the mount: it owns its request buffer and serves one request
+//! after the other, so that nothing is allocated or moved per request. A worker polls it. While operations
+//! complete at once the task goes on; when one returns `Pending` the whole task stays where it stands, the
+//! worker goes on with another, and the pool's threads, which may block, poll it once it is woken. There it
+//! finishes its request, answers, and rests (gives itself back to its [`Home`]) instead of taking the next.
+//!
+//! Invariants: a task is polled by one thread at a time; it is in the pool's queue at most once, so the
+//! queue is bounded by the number of tasks; a task woken while it is polled is polled again.
+
+use std::{
+    cell::Cell,
+    collections::VecDeque,
+    fmt,
+    future::{Future, poll_fn},
+    io,
+    pin::Pin,
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicBool, AtomicU8, Ordering},
+    },
+    task::{Context, Poll, Wake, Waker},
+    thread::JoinHandle,
+};
+
+use cofs_fs::BlockingThread;
+use cofs_types::limits;
+use parking_lot::{Condvar, Mutex};
+
+pub(crate) type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+thread_local! {
+    static WORKER: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Marks this thread as one that takes requests.
+pub(crate) fn become_worker() {
+    WORKER.set(true);
+}
+
+/// Set by a task that has no request in hand; tells its poller why it is `Pending`.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Rest(Arc<AtomicBool>);
+
+impl Rest {
+    /// Completes on a worker; elsewhere the task rests until a worker polls it.
+    pub async fn until_worker(&self) {
+        poll_fn(|_| if WORKER.get() { Poll::Ready(()) } else { self.pending() }).await
+    }
+
+    /// Rests once: completes when the task is polled again.
+    pub async fn until_polled(&self) {
+        let mut rested = false;
+        poll_fn(|_| if std::mem::replace(&mut rested, true) { Poll::Ready(()) } else { self.pending() }).await
+    }
+
+    fn pending(&self) -> Poll<()> {
+        self.0.store(true, Ordering::Relaxed);
+        Poll::Pending
+    }
+
+    fn take(&self) -> bool {
+        self.0.load(Ordering::Relaxed) && self.0.swap(false, Ordering::Relaxed)
+    }
+}
+
+/// Where a task goes that has finished its request in the pool.
+pub(crate) trait Home: Send + Sync {
+    fn rests(&self, task: Arc<Task>);
+}
+
+/// What a poll came to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Polled {
+    /// The task has ended for good.
+    Ended,
+    /// No request in hand: whoever polled may poll again.
+    Rests,
+    /// In the middle of a request; the pool goes on with it.
+    Waits,
+}
+
+const RESTING: u8 = 0;
+const POLLING: u8 = 1;
+const WOKEN: u8 = 2;
+const WAITING: u8 = 3;
+const QUEUED: u8 = 4;
+
+pub(crate) struct Task {
+    state: AtomicU8,
+    rest: Rest,
+    work: Mutex<Option<Work>>,
+    pool: Weak<Pool>,
+    home: Arc<dyn Home>,
+    /// Which of its home's tasks this is.
+    pub index: usize,
+}
+
+impl fmt::Debug for Task {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Task").field("index", &self.index).finish_non_exhaustive()
+    }
+}
+
+impl Task {
+    pub fn new(pool: &Arc<Pool>, home: Arc<dyn Home>, index: usize, rest: Rest, work: Work) -> Arc<Self> {
+        let (state, work) = (AtomicU8::new(RESTING), Mutex::new(Some(work)));
+        Arc::new(Self { state, rest, work, pool: Arc::downgrade(pool), home, index })
+    }
+
+    /// Polls once; only for a task that rests, or that the pool took from its queue. `waker` is the task's
+    /// own, made once.
+    pub fn poll(self: &Arc<Self>, waker: &Waker) -> Polled {
+        let Some(mut work) = self.work.lock().take() else { return Polled::Ended };
+        self.state.store(POLLING, Ordering::Release);
+        if work.as_mut().poll(&mut Context::from_waker(waker)).is_ready() {
+            return Polled::Ended;
+        }
+        *self.work.lock() = Some(work);
+        if self.rest.take() {
+            self.state.store(RESTING, Ordering::Release);
+            return Polled::Rests;
+        }
+        if self.advance(POLLING, WAITING).is_err() {
+            self.state.store(QUEUED, Ordering::Release);
+            self.enqueue();
+        }
+        Polled::Waits
+    }
+
+    fn advance(&self, from: u8, to: u8) -> Result<u8, u8> {
+        self.state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire)
+    }
+
+    fn enqueue(self: &Arc<Self>) {
+        if let Some(pool) = self.pool.upgrade() {
+            pool.push(self.clone());
+        }
+    }
+}
+
+impl Wake for Task {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        loop {
+            let moved = match self.state.load(Ordering::Acquire) {
+                POLLING => self.advance(POLLING, WOKEN),
+                WAITING => self.advance(WAITING, QUEUED).inspect(|_| self.enqueue()),
+                // Woken already, or a waker left over from an earlier request.
+                _ => return,
+            };
+            if moved.is_ok() {
+                return;
+            }
+        }
+    }
+}
+
+#[derive(Default)]
+struct Queue {
+    tasks: VecDeque<Arc<Task>>,
+    threads: Vec<JoinHandle<()>>,
+    idle: usize,
+    closed: bool,
+}
+
+/// Threads that may block. They start when there is work and stay until [`Pool::close`].
+pub(crate) struct Pool {
+    queue: Mutex<Queue>,
+    work: Condvar,
+    threads_max: usize,
+}
+
+impl fmt::Debug for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pool").field("threads_max", &self.threads_max).finish_non_exhaustive()
+    }
+}
+
+impl Pool {
+    /// A pool with its first thread, so that there is always one. Errors: the thread could not be started.
+    pub fn new() -> io::Result<Arc<Self>> {
+        let pool = Arc::new(Self {
+            queue: Mutex::default(),
+            work: Condvar::new(),
+            threads_max: limits::BLOCKING_THREADS_MAX,
+        });
+        let first = pool.spawn(0)?;
+        pool.queue.lock().threads.push(first);
+        Ok(pool)
+    }
+
+    fn spawn(self: &Arc<Self>, number: usize) -> io::Result<JoinHandle<()>> {
+        let pool = self.clone();
+        std::thread::Builder::new().name(format!("cofs-wait-{number}")).spawn(move || pool.run())
+    }
+
+    fn push(self: &Arc<Self>, task: Arc<Task>) {
+        let mut queue = self.queue.lock();
+        queue.tasks.push_back(task);
+        let number = queue.threads.len();
+        if queue.idle < queue.tasks.len() && number < self.threads_max && !queue.closed {
+            match self.spawn(number) {
+                Ok(thread) => queue.threads.push(thread),
+                Err(error) => tracing::warn!(%error, "no further thread for operations that wait"),
+            }
+        }
+        drop(queue);
+        self.work.notify_one();
+    }
+
+    fn next(&self) -> Option<Arc<Task>> {
+        let mut queue = self.queue.lock();
+        loop {
+            if let Some(task) = queue.tasks.pop_front() {
+                return Some(task);
+            }
+            if queue.closed {
+                return None;
+            }
+            queue.idle += 1;
+            self.work.wait(&mut queue);
+            queue.idle -= 1;
+        }
+    }
+
+    fn run(&self) {
+        let _may_block = BlockingThread::enter();
+        while let Some(task) = self.next() {
+            if task.poll(&Waker::from(task.clone())) == Polled::Rests {
+                task.home.clone().rests(task);
+            }
+        }
+    }
+
+    /// Ends the threads once the queue is empty, and waits for them.
+    pub fn close(&self) {
+        let threads = {
+            let mut queue = self.queue.lock();
+            queue.closed = true;
+            std::mem::take(&mut queue.threads)
+        };
+        self.work.notify_all();
+        for thread in threads {
+            if thread.join().is_err() {
+                tracing::error!("a thread for operations that wait has panicked");
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+
+    use cofs_fs::blocking;
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Idle(Mutex<Vec<Arc<Task>>>, Condvar);
+
+    impl Home for Idle {
+        fn rests(&self, task: Arc<Task>) {
+            self.0.lock().push(task);
+            self.1.notify_all();
+        }
+    }
+
+    fn task(
+        pool: &Arc<Pool>,
+        home: &Arc<Idle>,
+        every_nth_waits: usize,
+        served: &Arc<AtomicUsize>,
+    ) -> Arc<Task> {
+        let (rest, served) = (Rest::default(), served.clone());
+        let resting = rest.clone();
+        let work = async move {
+            loop {
+                resting.until_polled().await;
+                let number = served.fetch_add(1, Ordering::Relaxed);
+                if number % every_nth_waits == 0 {
+                    blocking().await;
+                }
+            }
+        };
+        Task::new(pool, home.clone(), 0, rest, Box::pin(work))
+    }
+
+    #[test]
+    fn what_completes_at_once_stays_and_what_waits_comes_back_from_the_pool() {
+        let (pool, home, served) = (Pool::new().unwrap(), Arc::new(Idle::default()), Arc::default());
+        let one = task(&pool, &home, 2, &served);
+        let waker = Waker::from(one.clone());
+        assert_eq!(one.poll(&waker), Polled::Rests, "it comes to its first rest");
+        assert_eq!(one.poll(&waker), Polled::Waits, "request 0 waits");
+        let mut idle = home.0.lock();
+        while idle.is_empty() {
+            home.1.wait(&mut idle);
+        }
+        let back = idle.pop().unwrap();
+        drop(idle);
+        assert_eq!(back.poll(&waker), Polled::Rests, "request 1 completes at once");
+        assert_eq!(served.load(Ordering::Relaxed), 2);
+        pool.close();
+    }
+
+    #[test]
+    fn many_tasks_from_many_threads_all_come_home() {
+        let (pool, home, served) = (Pool::new().unwrap(), Arc::new(Idle::default()), Arc::default());
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..200 {
+                        let one = task(&pool, &home, 1, &served);
+                        let waker = Waker::from(one.clone());
+                        one.poll(&waker);
+                        one.poll(&waker);
+                    }
+                });
+            }
+        });
+        let mut idle = home.0.lock();
+        while idle.len() < 800 {
+            home.1.wait(&mut idle);
+        }
+        drop(idle);
+        pool.close();
+    }
+}

@@ -1,0 +1,445 @@
+//! Getting a connection onto a mount point, and off it again.
+//!
+//! With `CAP_SYS_ADMIN` the mount is made here; without, `fusermount3` (set-uid) makes it and passes the
+//! descriptor back over a socket. Both report what is wrong in words that say what to do.
+
+use std::{
+    fmt, io,
+    os::{
+        fd::{AsRawFd, OwnedFd},
+        unix::{fs::MetadataExt, process::CommandExt},
+    },
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use rustix::{
+    fs::OFlags,
+    io::Errno as Failure,
+    mount::{MountFlags, UnmountFlags},
+    net::{AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType},
+};
+
+use crate::{dev_fuse::Device, passthrough::privileged};
+
+/// The type under which the mount stands in the mount table.
+pub const FS_TYPE: &str = "fuse.cofs";
+
+/// Which transport carries the requests.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Transport {
+    /// io_uring where the kernel, its settings and the sandbox allow it, else `/dev/fuse`.
+    #[default]
+    Auto,
+    DevFuse,
+    /// io_uring asked for by name; where it cannot be had, `/dev/fuse` serves and the report says why.
+    Uring,
+}
+
+/// How to mount.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MountOptions {
+    /// What the mount table shows as the source.
+    pub fs_name: String,
+    /// Other users may enter (needs `user_allow_other` in `/etc/fuse.conf` for the unprivileged).
+    pub allow_other: bool,
+    /// The kernel checks permissions; without it every operation comes with `Authority::Unchecked`.
+    pub default_permissions: bool,
+    pub read_only: bool,
+    pub no_suid: bool,
+    pub no_dev: bool,
+    pub no_exec: bool,
+    pub no_atime: bool,
+    pub no_dir_atime: bool,
+    pub sync: bool,
+    pub dir_sync: bool,
+    /// Mount over a directory that has entries: they are hidden while the mount stands.
+    pub non_empty: bool,
+    /// Workers on `/dev/fuse`; `None`: one per CPU.
+    pub threads: Option<usize>,
+    pub transport: Transport,
+}
+
+impl Default for MountOptions {
+    fn default() -> Self {
+        Self {
+            fs_name: "cofs".into(),
+            allow_other: false,
+            default_permissions: true,
+            read_only: false,
+            no_suid: false,
+            no_dev: false,
+            no_exec: false,
+            no_atime: false,
+            no_dir_atime: false,
+            sync: false,
+            dir_sync: false,
+            non_empty: false,
+            threads: None,
+            transport: Transport::Auto,
+        }
+    }
+}
+
+/// Why a mount could not be made.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum MountError {
+    DeviceMissing,
+    DeviceNotPermitted,
+    Device(io::Error),
+    KernelTooOld {
+        major: u32,
+        minor: u32,
+    },
+    PointMissing(PathBuf),
+    PointNotDirectory(PathBuf),
+    PointNotEmpty(PathBuf),
+    PointInUse(PathBuf),
+    /// A mount whose daemon is gone stands there.
+    PointStale(PathBuf),
+    Point {
+        point: PathBuf,
+        source: io::Error,
+    },
+    FusermountMissing,
+    /// What `fusermount3` said.
+    Fusermount(String),
+    Mount {
+        point: PathBuf,
+        source: io::Error,
+    },
+    Thread(io::Error),
+}
+
+impl fmt::Display for MountError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::DeviceMissing => {
+                write!(
+                    f,
+                    "/dev/fuse does not exist: load the kernel module (modprobe fuse), or give the container the device"
+                )
+            }
+            Self::DeviceNotPermitted => {
+                write!(f, "/dev/fuse may not be opened: give this user or container access to the device")
+            }
+            Self::Device(source) => write!(f, "/dev/fuse: {source}"),
+            Self::KernelTooOld { major, minor } => {
+                write!(f, "the kernel speaks FUSE {major}.{minor}; cofs needs 7.31 (Linux 5.4) or newer")
+            }
+            Self::PointMissing(point) => {
+                write!(f, "mount point {} does not exist: create it", point.display())
+            }
+            Self::PointNotDirectory(point) => write!(f, "mount point {} is not a directory", point.display()),
+            Self::PointNotEmpty(point) => {
+                write!(
+                    f,
+                    "mount point {} is not empty: choose another, or mount with -o nonempty",
+                    point.display()
+                )
+            }
+            Self::PointInUse(point) => {
+                write!(
+                    f,
+                    "a cofs volume is mounted at {} already: unmount it first (cofs umount)",
+                    point.display()
+                )
+            }
+            Self::PointStale(point) => {
+                write!(
+                    f,
+                    "a mount whose daemon is gone stands at {}: remove it with cofs umount",
+                    point.display()
+                )
+            }
+            Self::Point { point, source } => write!(f, "mount point {}: {source}", point.display()),
+            Self::FusermountMissing => {
+                write!(f, "fusermount3 not found: install fuse3, or mount as root")
+            }
+            Self::Fusermount(said) => write!(f, "fusermount3: {said}"),
+            Self::Mount { point, source } => write!(f, "mount at {}: {source}", point.display()),
+            Self::Thread(source) => write!(f, "no thread for the mount: {source}"),
+        }
+    }
+}
+
+impl std::error::Error for MountError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Device(source) | Self::Thread(source) => Some(source),
+            Self::Point { source, .. } | Self::Mount { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}
+
+/// Checks the mount point and mounts a fresh connection on it. Returns the connection and the resolved point.
+pub(crate) fn attach(point: &Path, options: &MountOptions) -> Result<(Device, PathBuf), MountError> {
+    let point = check_point(point, options)?;
+    let device =
+        if privileged() { mount_directly(&point, options)? } else { mount_by_helper(&point, options)? };
+    Ok((Device::new(device), point))
+}
+
+fn check_point(point: &Path, options: &MountOptions) -> Result<PathBuf, MountError> {
+    let at = |source: io::Error| match source.raw_os_error() {
+        Some(libc::ENOENT) => MountError::PointMissing(point.into()),
+        Some(libc::ENOTDIR) => MountError::PointNotDirectory(point.into()),
+        Some(libc::ENOTCONN) => MountError::PointStale(point.into()),
+        _ => MountError::Point { point: point.into(), source },
+    };
+    let metadata = std::fs::metadata(point).map_err(at)?;
+    if !metadata.is_dir() {
+        return Err(MountError::PointNotDirectory(point.into()));
+    }
+    let resolved = point.canonicalize().map_err(at)?;
+    if mounted_as(&resolved).map_err(at)?.is_some_and(|kind| kind == FS_TYPE) {
+        return Err(MountError::PointInUse(point.into()));
+    }
+    if !options.non_empty && std::fs::read_dir(&resolved).map_err(at)?.next().is_some() {
+        return Err(MountError::PointNotEmpty(point.into()));
+    }
+    Ok(resolved)
+}
+
+/// The type of the file system whose root stands at `point`, from the mount table; the topmost where several do.
+fn mounted_as(point: &Path) -> io::Result<Option<String>> {
+    let table = std::fs::read_to_string("/proc/self/mountinfo")?;
+    let kind = |line: &str| {
+        let mut fields = line.split(' ');
+        let at = unescape(fields.nth(4)?);
+        let (_, tail) = line.split_once(" - ")?;
+        (at == point.as_os_str().as_encoded_bytes()).then(|| tail.split(' ').next().unwrap_or("").to_owned())
+    };
+    Ok(table.lines().filter_map(kind).next_back())
+}
+
+/// Undoes the mount table's octal escapes (proc(5)).
+fn unescape(field: &str) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(field.len());
+    let mut left = field.as_bytes();
+    while let Some((&first, rest)) = left.split_first() {
+        let escaped = rest.get(..3).and_then(|digits| std::str::from_utf8(digits).ok());
+        match escaped.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
+            Some(byte) if first == b'\\' => {
+                bytes.push(byte);
+                left = rest.get(3..).unwrap_or_default();
+            }
+            _ => {
+                bytes.push(first);
+                left = rest;
+            }
+        }
+    }
+    bytes
+}
+
+fn open_device() -> Result<OwnedFd, MountError> {
+    rustix::fs::open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, rustix::fs::Mode::empty()).map_err(
+        |error| match error {
+            Failure::NOENT | Failure::NXIO | Failure::NODEV => MountError::DeviceMissing,
+            Failure::ACCESS | Failure::PERM => MountError::DeviceNotPermitted,
+            error => MountError::Device(error.into()),
+        },
+    )
+}
+
+fn mount_directly(point: &Path, options: &MountOptions) -> Result<OwnedFd, MountError> {
+    let failed = |source: io::Error| MountError::Mount { point: point.into(), source };
+    let device = open_device()?;
+    let root = std::fs::metadata(point).map_err(failed)?;
+    let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
+    let mut data = format!(
+        "fd={},rootmode={:o},user_id={uid},group_id={gid}",
+        device.as_raw_fd(),
+        root.mode() & libc::S_IFMT
+    );
+    for (set, word) in
+        [(options.allow_other, ",allow_other"), (options.default_permissions, ",default_permissions")]
+    {
+        if set {
+            data.push_str(word);
+        }
+    }
+    let data = std::ffi::CString::new(data).map_err(|error| failed(error.into()))?;
+    rustix::mount::mount(&*options.fs_name, point, FS_TYPE, mount_flags(options), Some(data.as_c_str()))
+        .map_err(|error| failed(error.into()))?;
+    Ok(device)
+}
+
+fn mount_flags(options: &MountOptions) -> MountFlags {
+    [
+        (options.read_only, MountFlags::RDONLY),
+        (options.no_suid, MountFlags::NOSUID),
+        (options.no_dev, MountFlags::NODEV),
+        (options.no_exec, MountFlags::NOEXEC),
+        (options.no_atime, MountFlags::NOATIME),
+        (options.no_dir_atime, MountFlags::NODIRATIME),
+        (options.sync, MountFlags::SYNCHRONOUS),
+        (options.dir_sync, MountFlags::DIRSYNC),
+    ]
+    .into_iter()
+    .filter_map(|(set, flag)| set.then_some(flag))
+    .collect()
+}
+
+/// What `fusermount3 -o` is told. It escapes nothing: commas and backslashes in a name are escaped here.
+fn helper_options(options: &MountOptions) -> String {
+    let name = options.fs_name.replace('\\', "\\\\").replace(',', "\\,");
+    let mut words = format!("fsname={name},subtype=cofs");
+    for (set, word) in [
+        (options.allow_other, ",allow_other"),
+        (options.default_permissions, ",default_permissions"),
+        (options.read_only, ",ro"),
+        (options.no_suid, ",nosuid"),
+        (options.no_dev, ",nodev"),
+        (options.no_exec, ",noexec"),
+        (options.no_atime, ",noatime"),
+        (options.sync, ",sync"),
+        (options.dir_sync, ",dirsync"),
+    ] {
+        if set {
+            words.push_str(word);
+        }
+    }
+    words
+}
+
+fn mount_by_helper(point: &Path, options: &MountOptions) -> Result<OwnedFd, MountError> {
+    // Said here because the helper's own words for it are obscure.
+    drop(open_device()?);
+    let (ours, theirs) =
+        rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
+            .map_err(|error| MountError::Device(error.into()))?;
+    let number = theirs.as_raw_fd();
+    let mut command = helper();
+    command.arg("-o").arg(helper_options(options)).arg("--").arg(point);
+    command
+        .env("_FUSE_COMMFD", number.to_string())
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped());
+    // SAFETY: between fork and exec only fcntl(2) is called, which is async-signal-safe.
+    unsafe {
+        command.pre_exec(move || {
+            if libc::fcntl(number, libc::F_SETFD, 0) < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+        });
+    }
+    let child = command.spawn().map_err(helper_failed)?;
+    drop(theirs);
+    let received = receive_descriptor(&ours);
+    let output = child.wait_with_output().map_err(helper_failed)?;
+    match received {
+        Ok(Some(device)) if output.status.success() => Ok(device),
+        Err(error) => Err(MountError::Device(error)),
+        _ => Err(MountError::Fusermount(said(&output.stderr))),
+    }
+}
+
+fn helper() -> Command {
+    Command::new("fusermount3")
+}
+
+fn helper_failed(error: io::Error) -> MountError {
+    match error.kind() {
+        io::ErrorKind::NotFound => MountError::FusermountMissing,
+        _ => MountError::Fusermount(error.to_string()),
+    }
+}
+
+/// The last line of what the helper printed, less its name.
+fn said(stderr: &[u8]) -> String {
+    let text = String::from_utf8_lossy(stderr);
+    let line = text.lines().last().unwrap_or("it failed and said nothing").trim();
+    line.split_once(": ").map_or(line, |(_, rest)| rest).to_owned()
+}
+
+/// `None` when the helper went away without sending one.
+fn receive_descriptor(socket: &OwnedFd) -> io::Result<Option<OwnedFd>> {
+    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut byte = [0; 1];
+    loop {
+        let into = &mut [io::IoSliceMut::new(&mut byte)];
+        match rustix::net::recvmsg(socket, into, &mut control, RecvFlags::CMSG_CLOEXEC) {
+            Err(Failure::INTR) => {}
+            Err(error) => return Err(error.into()),
+            Ok(_) => break,
+        }
+    }
+    Ok(control.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
+        _ => None,
+    }))
+}
+
+/// How to take a mount down.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Unmount {
+    /// Fails with EBUSY while something in it is open or anybody's working directory.
+    IfUnused,
+    /// The tree disappears at once; the mount ends when its last file is closed.
+    Lazily,
+}
+
+/// Takes down the mount at `point`, stale ones included. Errors: EBUSY, EINVAL (no mount), EPERM.
+pub fn unmount(point: &Path, how: Unmount) -> io::Result<()> {
+    let flags = UnmountFlags::NOFOLLOW
+        | if how == Unmount::Lazily { UnmountFlags::DETACH } else { UnmountFlags::empty() };
+    match rustix::mount::unmount(point, flags) {
+        Ok(()) => Ok(()),
+        Err(Failure::PERM) => unmount_by_helper(point, how),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn unmount_by_helper(point: &Path, how: Unmount) -> io::Result<()> {
+    let mut command = helper();
+    command.arg("-u");
+    if how == Unmount::Lazily {
+        command.arg("-z");
+    }
+    let output = command.arg("--").arg(point).stdin(Stdio::null()).output()?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let words = said(&output.stderr);
+    if words.contains("busy") { Err(Failure::BUSY.into()) } else { Err(io::Error::other(words)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(point: &Path) -> MountError {
+        check_point(point, &MountOptions::default()).unwrap_err()
+    }
+
+    #[test]
+    fn a_bad_mount_point_is_refused_with_its_reason() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(matches!(refused(&dir.path().join("absent")), MountError::PointMissing(_)));
+        let file = dir.path().join("file");
+        std::fs::write(&file, "x").unwrap();
+        assert!(matches!(refused(&file), MountError::PointNotDirectory(_)));
+        assert!(matches!(refused(&file.join("below")), MountError::PointNotDirectory(_)));
+        assert!(matches!(refused(dir.path()), MountError::PointNotEmpty(_)));
+        let over = MountOptions { non_empty: true, ..Default::default() };
+        assert!(check_point(dir.path(), &over).is_ok());
+    }
+
+    #[test]
+    fn the_mount_table_is_read_with_its_escapes() {
+        assert_eq!(unescape(r"/mnt/with\040space\134"), b"/mnt/with space\\");
+        assert_eq!(unescape(r"/plain\9"), b"/plain\\9");
+        assert_eq!(mounted_as(Path::new("/proc")).unwrap().as_deref(), Some("proc"));
+        assert_eq!(mounted_as(Path::new("/no such mount")).unwrap(), None);
+    }
+
+    #[test]
+    fn a_name_cannot_smuggle_options_to_the_helper() {
+        let options = MountOptions { fs_name: "a,allow_other\\".into(), ..Default::default() };
+        assert_eq!(helper_options(&options), r"fsname=a\,allow_other\\,subtype=cofs,default_permissions");
+    }
+}

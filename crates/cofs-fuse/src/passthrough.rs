@@ -1,0 +1,54 @@
+//! Backing files: the kernel is shown an open file once and reads and writes it by itself from then on.
+
+use std::{
+    io,
+    os::fd::{AsRawFd, BorrowedFd},
+    sync::Arc,
+};
+
+use cofs_fs::{BackingId, Passthrough};
+use rustix::thread::CapabilitySet;
+
+use crate::{abi::BackingMap, dev_fuse::Device};
+
+/// `_IOW(229, 1, struct fuse_backing_map)`, 16 bytes.
+const FUSE_DEV_IOC_BACKING_OPEN: libc::c_ulong = 0x4010_e501;
+/// `_IOW(229, 2, uint32_t)`.
+const FUSE_DEV_IOC_BACKING_CLOSE: libc::c_ulong = 0x4004_e502;
+
+/// Registers files with one connection.
+#[derive(Debug)]
+pub(crate) struct BackingFiles(Arc<Device>);
+
+impl BackingFiles {
+    pub fn new(device: Arc<Device>) -> Self {
+        Self(device)
+    }
+}
+
+/// Whether this process may register backing files: the kernel wants `CAP_SYS_ADMIN`.
+pub(crate) fn privileged() -> bool {
+    rustix::thread::capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_ADMIN))
+}
+
+impl Passthrough for BackingFiles {
+    fn register(&self, file: BorrowedFd<'_>) -> io::Result<BackingId> {
+        let map = BackingMap { fd: file.as_raw_fd(), flags: 0, padding: 0 };
+        // SAFETY: the ioctl reads 16 bytes behind the pointer, which outlives the call.
+        let id = unsafe { libc::ioctl(self.0.fd().as_raw_fd(), FUSE_DEV_IOC_BACKING_OPEN as _, &map) };
+        match u32::try_from(id) {
+            Ok(id) if id > 0 => Ok(BackingId(id)),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    fn unregister(&self, id: BackingId) {
+        // SAFETY: the ioctl reads one u32 behind the pointer, which outlives the call.
+        let done = unsafe { libc::ioctl(self.0.fd().as_raw_fd(), FUSE_DEV_IOC_BACKING_CLOSE as _, &id.0) };
+        let error = io::Error::last_os_error();
+        // ENOTCONN, EPERM: the mount is gone, and its registrations with it.
+        if done < 0 && !matches!(error.raw_os_error(), Some(libc::ENOTCONN | libc::EPERM | libc::ENODEV)) {
+            tracing::warn!(%error, id = id.0, "a backing file stays registered");
+        }
+    }
+}

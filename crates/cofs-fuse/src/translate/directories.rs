@@ -1,0 +1,32 @@
+//! Open directories and their listings.
+
+use cofs_fs::{Context, FileSystem, HandleId};
+use cofs_types::InodeId;
+
+use super::Answered;
+use crate::{
+    reply::{Listing, Reply},
+    request::ReaddirOf,
+};
+
+pub async fn opendir<F: FileSystem>(fs: &F, ctx: &Context<'_>, ino: InodeId) -> Answered {
+    Ok(Reply::opened_directory(&fs.opendir(ctx, ino).await?))
+}
+
+pub async fn readdir<F: FileSystem>(fs: &F, ino: InodeId, of: ReaddirOf, answer: &mut [u8]) -> Answered {
+    let room = of.size.min(answer.len());
+    let mut listing = Listing::new(answer.get_mut(..room).unwrap_or_default(), of.with_attributes);
+    let mut sink = |entry: cofs_fs::DirEntry<'_>| listing.push(entry);
+    fs.readdir(ino, of.handle, of.cookie, of.with_attributes, &mut sink).await?;
+    Ok(Reply::InPlace(listing.len()))
+}
+
+pub async fn releasedir<F: FileSystem>(fs: &F, ino: InodeId, handle: HandleId) -> Answered {
+    fs.releasedir(ino, handle).await?;
+    Ok(Reply::Done)
+}
+
+pub async fn fsyncdir<F: FileSystem>(fs: &F, ino: InodeId) -> Answered {
+    fs.fsyncdir(ino).await?;
+    Ok(Reply::Done)
+}

@@ -1,0 +1,56 @@
+//! Files: opened, read, written, synced, closed.
+
+use cofs_fs::{Context, FileSystem};
+use cofs_types::InodeId;
+
+use super::Answered;
+use crate::{
+    errno::Errno,
+    reply::Reply,
+    request::{Operation, ReadOf},
+};
+
+/// Fills `answer` itself.
+pub async fn read<F: FileSystem>(fs: &F, ino: InodeId, of: ReadOf, answer: &mut [u8]) -> Answered {
+    let room = of.size.min(answer.len());
+    let into = answer.get_mut(..room).unwrap_or_default();
+    Ok(Reply::InPlace(fs.read(ino, of.handle, of.offset, into).await?))
+}
+
+pub async fn operate<F: FileSystem>(
+    fs: &F,
+    ctx: &Context<'_>,
+    ino: InodeId,
+    operation: Operation<'_>,
+) -> Answered {
+    use Operation as Op;
+    Ok(match operation {
+        Op::Open(flags) => Reply::opened(&fs.open(ctx, ino, flags).await?),
+        Op::Create { name, new, flags } => {
+            let (entry, opened) = fs.create(ctx, ino, name, new, flags).await?;
+            Reply::created(&entry, &opened)
+        }
+        Op::Tmpfile { new, flags } => {
+            let (entry, opened) = fs.tmpfile(ctx, ino, new, flags).await?;
+            Reply::created(&entry, &opened)
+        }
+        Op::Write { handle, offset, data, flags } => {
+            Reply::written(fs.write(ino, handle, offset, data, flags).await?)
+        }
+        Op::Release(handle) => done(fs.release(ino, handle).await?),
+        Op::Flush(handle) => done(fs.flush(ino, handle).await?),
+        Op::Fsync { handle, data_only } => done(fs.fsync(ino, Some(handle), data_only).await?),
+        Op::Fallocate { handle, mode, offset, len } => {
+            done(fs.fallocate(ino, handle, mode, offset, len).await?)
+        }
+        Op::Lseek { handle, offset, whence } => Reply::offset(fs.lseek(ino, handle, offset, whence).await?),
+        Op::CopyRange { handle, offset, to, len, wide_answer } => {
+            Reply::copied(fs.copy_range((ino, handle, offset), to, len).await?, wide_answer)
+        }
+        _ => return Err(Errno(libc::ENOSYS)),
+    })
+}
+
+fn done((): ()) -> Reply {
+    Reply::Done
+}
