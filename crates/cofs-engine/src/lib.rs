@@ -9,104 +9,17 @@
 //! - after a power cut, the commits that survive are a prefix of those made, and it includes everything
 //!   acknowledged before the last successful `sync`;
 //! - a failed write or sync poisons the engine: no later call reports success.
+//!
+//! The engines: [`EmbeddedEngine`] (RocksDB, the default), [`MemoryEngine`] (tests and simulation, with a
+//! model of a power cut) and [`FaultEngine`] (any other engine, failing to order). The same conformance
+//! suite runs against all of them (`tests/conformance.rs`).
 
-use std::{fmt, ops::ControlFlow, sync::Arc};
+mod embedded;
+mod engine;
+mod fault;
+mod memory;
 
-pub use bytes::Bytes;
-
-/// What must hold for a commit to happen: `key` has exactly `value` (`None`: is absent).
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Guard {
-    pub key: Vec<u8>,
-    pub value: Option<Vec<u8>>,
-}
-
-/// One change of a batch. Later changes of one key win over earlier ones.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Change {
-    Put { key: Vec<u8>, value: Vec<u8> },
-    Delete { key: Vec<u8> },
-}
-
-/// When a commit must be on stable storage.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Durability {
-    /// It survives the process; a later [`Engine::sync`] makes it survive the machine.
-    #[default]
-    Buffered,
-    /// It survives a power cut before `commit` returns.
-    Synced,
-}
-
-/// A set of changes that happen together, or not at all.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Batch {
-    pub guards: Vec<Guard>,
-    pub changes: Vec<Change>,
-    pub durability: Durability,
-}
-
-/// How a commit ended.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Outcome {
-    Committed,
-    /// A guard did not hold; nothing was changed.
-    GuardFailed,
-    /// It may or may not have happened (a lost connection, a failed log write); the caller must find out
-    /// before it promises anything.
-    Unknown,
-}
-
-/// The engine cannot serve. Not an outcome of a commit: those are [`Outcome`]s.
-#[derive(Clone, Debug)]
-pub struct EngineError {
-    pub what: Arc<str>,
-    /// The errno below, where there is one (ENOSPC, EIO, ...).
-    pub errno: Option<i32>,
-}
-
-impl fmt::Display for EngineError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.what)
-    }
-}
-
-impl std::error::Error for EngineError {}
-
-/// Figures for `cofs status`.
-#[derive(Clone, Debug, Default)]
-pub struct EngineStats {
-    /// The implementation's name (`rocksdb`, `memory`).
-    pub name: &'static str,
-    pub disk_bytes: u64,
-    pub memory_bytes: u64,
-    pub keys_estimate: u64,
-    pub cache_hits: u64,
-    pub cache_misses: u64,
-}
-
-/// A transactional, ordered key-value store. See the crate's invariants.
-pub trait Engine: Send + Sync + 'static {
-    /// The value of `key` as of the last commit.
-    fn get(&self, key: &[u8]) -> Result<Option<Bytes>, EngineError>;
-
-    /// The values of `keys`, in their order; cheaper than as many `get`s where keys are neighbours.
-    fn multi_get(&self, keys: &[&[u8]]) -> Result<Vec<Option<Bytes>>, EngineError>;
-
-    /// Visits the pairs with `start <= key < end` in ascending order of keys, until `visit` breaks.
-    /// The scan sees one state of the store.
-    fn scan(
-        &self,
-        start: &[u8],
-        end: &[u8],
-        visit: &mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>,
-    ) -> Result<(), EngineError>;
-
-    /// Checks the guards and applies the changes, as one.
-    fn commit(&self, batch: &Batch) -> Result<Outcome, EngineError>;
-
-    /// Puts everything committed so far on stable storage.
-    fn sync(&self) -> Result<(), EngineError>;
-
-    fn stats(&self) -> EngineStats;
-}
+pub use embedded::{EmbeddedEngine, EmbeddedOptions};
+pub use engine::{Batch, Bytes, Change, Durability, Engine, EngineError, EngineStats, Guard, Outcome, Visit};
+pub use fault::{Call, Fault, FaultEngine, FaultPlan};
+pub use memory::MemoryEngine;

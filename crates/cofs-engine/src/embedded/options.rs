@@ -1,0 +1,153 @@
+//! How RocksDB is set, and how the memory it gets is shared out. The reasons stand at each setting, the
+//! figures in `docs/adr/0001-engine.md`.
+
+use std::path::PathBuf;
+
+use rocksdb::{
+    BlockBasedIndexType, BlockBasedOptions, Cache, DBCompressionType, DBRecoveryMode, DataBlockIndexType,
+    Env, LogLevel, Options, WriteBufferManager,
+};
+
+use super::error::engine_error;
+use crate::EngineError;
+
+/// Where the embedded engine lives and what it may use.
+#[derive(Clone, Debug)]
+pub struct EmbeddedOptions {
+    /// The engine's own directory.
+    pub directory: PathBuf,
+    /// Bytes for block cache, filters, indexes, memtables and record cache together.
+    pub memory_bytes: usize,
+    /// Make a store where there is none (in a missing or empty directory).
+    pub create: bool,
+    /// Read only: nothing below is changed, and no lock is taken, so that the state seen is that of the
+    /// moment of opening. Commits fail with EROFS.
+    pub read_only: bool,
+}
+
+impl EmbeddedOptions {
+    /// An existing store, for reading and writing.
+    pub fn new(directory: impl Into<PathBuf>, memory_bytes: usize) -> Self {
+        Self { directory: directory.into(), memory_bytes, create: false, read_only: false }
+    }
+}
+
+const MIB: usize = 1 << 20;
+
+/// The memory's shares.
+pub(super) struct Budget {
+    /// The record cache: hot point reads.
+    pub(super) records_bytes: usize,
+    /// Blocks, indexes and filters; memtables are charged to it as they grow.
+    pub(super) blocks_bytes: usize,
+    /// Of that, what memtables may take before they are flushed.
+    pub(super) memtables_bytes: usize,
+}
+
+impl Budget {
+    pub(super) fn of(memory_bytes: usize) -> Self {
+        let records_bytes = memory_bytes / 4;
+        // A sixteenth is left for what RocksDB charges to nobody: table readers, iterators, versions.
+        let blocks_bytes = memory_bytes - records_bytes - memory_bytes / 16;
+        let memtables_bytes = (memory_bytes / 4).clamp(2 * MIB, 128 * MIB);
+        Self { records_bytes, blocks_bytes, memtables_bytes }
+    }
+
+    /// A third: one is written to while the others are flushed.
+    fn memtable_bytes(&self) -> usize {
+        self.memtables_bytes / 3
+    }
+}
+
+/// The settings and the cache that they share.
+pub(super) fn rocksdb_options(budget: &Budget) -> Result<(Options, Cache), EngineError> {
+    let cache = Cache::new_hyper_clock_cache(budget.blocks_bytes, 0);
+    // Not a setter of the crate: the log replayed at open stays a log, instead of being written out as a
+    // table before the first request is served.
+    let mut options = Options::default()
+        .get_options_from_string("avoid_flush_during_recovery=true")
+        .map_err(|e| engine_error("setting up the metadata engine", &e))?;
+    set_memory(&mut options, budget, &cache);
+    set_log(&mut options);
+    set_tables(&mut options, &cache);
+    set_background(&mut options)?;
+    set_opening(&mut options);
+    Ok((options, cache))
+}
+
+fn set_memory(options: &mut Options, budget: &Budget, cache: &Cache) {
+    // `false`: never stall writers for it; the flush that it starts keeps up.
+    let manager =
+        WriteBufferManager::new_write_buffer_manager_with_cache(budget.memtables_bytes, false, cache.clone());
+    options.set_write_buffer_manager(&manager);
+    options.set_write_buffer_size(budget.memtable_bytes());
+    options.set_max_write_buffer_number(4);
+    // A look-up that misses (each create makes one) need not search the memtable's skip list.
+    options.set_memtable_prefix_bloom_ratio(0.05);
+    options.set_memtable_whole_key_filtering(true);
+}
+
+fn set_log(options: &mut Options) {
+    // Up to the first hole: what survives a power cut is a prefix. A torn tail is no error.
+    options.set_wal_recovery_mode(DBRecoveryMode::PointInTime);
+    // What reopening after a crash replays.
+    options.set_max_total_wal_size(64 * MIB as u64);
+    options.set_manual_wal_flush(false);
+    options.set_recycle_log_file_num(0);
+}
+
+fn set_tables(options: &mut Options, cache: &Cache) {
+    let mut tables = BlockBasedOptions::default();
+    tables.set_block_cache(cache);
+    tables.set_block_size(4096);
+    tables.set_format_version(6);
+    tables.set_data_block_index_type(DataBlockIndexType::BinaryAndHash);
+    tables.set_data_block_hash_ratio(0.75);
+    // Filters and indexes in pages inside the block cache: memory is bounded whatever the number of
+    // files, and only the top of each index is pinned.
+    tables.set_bloom_filter(10.0, false);
+    tables.set_optimize_filters_for_memory(true);
+    tables.set_index_type(BlockBasedIndexType::TwoLevelIndexSearch);
+    tables.set_partition_filters(true);
+    tables.set_metadata_block_size(4096);
+    tables.set_cache_index_and_filter_blocks(true);
+    tables.set_cache_index_and_filter_blocks_with_high_priority(true);
+    tables.set_pin_l0_filter_and_index_blocks_in_cache(true);
+    tables.set_pin_top_level_index_and_filter(true);
+    options.set_block_based_table_factory(&tables);
+    options.set_compression_type(DBCompressionType::Lz4);
+}
+
+fn set_background(options: &mut Options) -> Result<(), EngineError> {
+    // One flush and one compaction at a time, the latter at the lowest CPU priority: background work
+    // must not stall the foreground.
+    options.set_max_background_jobs(2);
+    let mut env = Env::new().map_err(|e| engine_error("setting up the metadata engine", &e))?;
+    env.lower_thread_pool_cpu_priority();
+    options.set_env(&env);
+    // Written back as it is written, so that the sync at a table's end is short and a commit's sync
+    // does not wait behind it.
+    options.set_bytes_per_sync(MIB as u64);
+    options.set_target_file_size_base(32 * MIB as u64);
+    options.set_max_bytes_for_level_base(256 * MIB as u64);
+    // Reads pay a little for many young tables, writes would pay a lot for waiting.
+    options.set_level_zero_file_num_compaction_trigger(4);
+    options.set_level_zero_slowdown_writes_trigger(40);
+    options.set_level_zero_stop_writes_trigger(80);
+    options.set_avoid_unnecessary_blocking_io(true);
+    Ok(())
+}
+
+fn set_opening(options: &mut Options) {
+    options.create_if_missing(false);
+    options.set_paranoid_checks(true);
+    // Finite: only a few tables are opened at the start, and their readers' memory is bounded.
+    options.set_max_open_files(512);
+    options.set_skip_stats_update_on_db_open(true);
+    options.set_max_manifest_file_size(16 * MIB);
+    options.set_log_level(LogLevel::Warn);
+    options.set_keep_log_file_num(2);
+    options.set_max_log_file_size(MIB);
+    options.set_stats_dump_period_sec(0);
+    options.set_stats_persist_period_sec(0);
+}

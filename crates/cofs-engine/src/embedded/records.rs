@@ -1,0 +1,220 @@
+//! The record cache: the values (and the absence) of recently used keys, so that hot point reads cost a
+//! hash look-up; and the stripe locks that keep it exact.
+//!
+//! A key's hash picks its stripe. A commit holds the stripes of the keys that it changes exclusively and
+//! of those that it only guards shared, from before its guards are checked until after its records are
+//! published. Invariants:
+//! - an entry of the cache is the value of its key as of the last commit: a commit removes the entries of
+//!   its keys before it writes and puts the new ones after, under its locks;
+//! - a reader that fetched a value from below inserts it only if its stripe's version is still the one it
+//!   noted before it read, and no commit holds the stripe: else a commit may have come in between;
+//! - no two gets of one thread see a commit's records new, then old: while it writes none of them is
+//!   cached, and below the write is atomic.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use quick_cache::{DefaultHashBuilder, Weighter, sync::Cache};
+use smallvec::SmallVec;
+
+use crate::{Batch, Bytes, Change};
+
+/// Enough that two commits at a time seldom meet; a power of two.
+const STRIPES: usize = 1024;
+/// Larger values (a file's inline data, a long attribute) are left to the block cache, and to the
+/// kernel's page cache above.
+const RECORD_BYTES_MAX: usize = 1024;
+/// What an entry costs beside its bytes: cache slot, hash table, reference count, allocator. Estimated.
+const ENTRY_OVERHEAD_BYTES: usize = 160;
+/// A typical entry, to size the cache's tables.
+const ENTRY_BYTES_TYPICAL: usize = 256;
+
+#[derive(Clone)]
+struct EntryWeight;
+
+impl Weighter<Box<[u8]>, Option<Bytes>> for EntryWeight {
+    fn weight(&self, key: &Box<[u8]>, value: &Option<Bytes>) -> u64 {
+        (key.len() + value.as_ref().map_or(0, Bytes::len) + ENTRY_OVERHEAD_BYTES) as u64
+    }
+}
+
+#[derive(Default)]
+#[repr(align(64))]
+struct Stripe {
+    lock: RwLock<()>,
+    /// Commits published on this stripe.
+    version: AtomicU64,
+}
+
+/// What a reader noted before it read.
+#[derive(Clone, Copy)]
+pub(super) struct Ticket {
+    stripe: usize,
+    version: u64,
+}
+
+enum Hold<'a> {
+    Shared { _guard: RwLockReadGuard<'a, ()> },
+    Exclusive { stripe: &'a Stripe, _guard: RwLockWriteGuard<'a, ()> },
+}
+
+/// The stripes of one commit, held until dropped.
+pub(super) struct Locked<'a>(SmallVec<[Hold<'a>; 8]>);
+
+pub(super) struct Records {
+    cache: Cache<Box<[u8]>, Option<Bytes>, EntryWeight>,
+    stripes: Box<[Stripe]>,
+    hasher: DefaultHashBuilder,
+}
+
+impl Records {
+    pub(super) fn new(capacity_bytes: usize) -> Self {
+        let items = (capacity_bytes / ENTRY_BYTES_TYPICAL).max(STRIPES);
+        Self {
+            cache: Cache::with_weighter(items, capacity_bytes as u64, EntryWeight),
+            stripes: (0..STRIPES).map(|_| Stripe::default()).collect(),
+            hasher: DefaultHashBuilder::default(),
+        }
+    }
+
+    /// `Some(None)`: the key is known to be absent.
+    pub(super) fn get(&self, key: &[u8]) -> Option<Option<Bytes>> {
+        self.cache.get(key)
+    }
+
+    /// To be taken before reading `key` from below.
+    pub(super) fn ticket(&self, key: &[u8]) -> Ticket {
+        let stripe = self.stripe_index(key);
+        Ticket { stripe, version: self.stripes[stripe].version.load(Ordering::Acquire) }
+    }
+
+    /// Remembers what was read from below, unless a commit may have come in between.
+    pub(super) fn fill(&self, ticket: Ticket, key: &[u8], value: &Option<Bytes>) {
+        if value.as_ref().is_some_and(|v| v.len() > RECORD_BYTES_MAX) {
+            return;
+        }
+        let stripe = &self.stripes[ticket.stripe];
+        let Some(_shared) = stripe.lock.try_read() else { return };
+        if stripe.version.load(Ordering::Acquire) == ticket.version {
+            self.cache.insert(key.into(), value.clone());
+        }
+    }
+
+    /// Holds the stripes of the batch, in ascending order so that commits can't wait for each other in a
+    /// circle.
+    pub(super) fn lock(&self, batch: &Batch) -> Locked<'_> {
+        let guarded = batch.guards.iter().map(|guard| (self.stripe_index(&guard.key), true));
+        let changed = batch.changes.iter().map(|change| (self.stripe_index(change_key(change)), false));
+        let mut wanted: SmallVec<[(usize, bool); 8]> = guarded.chain(changed).collect();
+        // Exclusive (false) sorts before shared, so that it is the one that stays.
+        wanted.sort_unstable();
+        wanted.dedup_by_key(|(index, _)| *index);
+        let hold = |(index, shared): &(usize, bool)| {
+            let stripe = &self.stripes[*index];
+            if *shared {
+                Hold::Shared { _guard: stripe.lock.read() }
+            } else {
+                Hold::Exclusive { stripe, _guard: stripe.lock.write() }
+            }
+        };
+        Locked(wanted.iter().map(hold).collect())
+    }
+
+    /// Before the write: none of the batch's records is cached while it happens.
+    pub(super) fn forget(&self, changes: &[Change]) {
+        for change in changes {
+            self.cache.remove(change_key(change));
+        }
+    }
+
+    /// After the write: the batch's records are cached, and the readers that read before it are told.
+    pub(super) fn publish(&self, locked: Locked<'_>, changes: &[Change]) {
+        for change in changes {
+            match change {
+                Change::Put { key, value } if value.len() > RECORD_BYTES_MAX => {
+                    // An earlier change of this batch may have published a small value.
+                    self.cache.remove(key.as_slice());
+                }
+                Change::Put { key, value } => {
+                    self.cache.insert(key.as_slice().into(), Some(Bytes::copy_from_slice(value)));
+                }
+                Change::Delete { key } => self.cache.insert(key.as_slice().into(), None),
+            }
+        }
+        for hold in &locked.0 {
+            if let Hold::Exclusive { stripe, .. } = hold {
+                stripe.version.fetch_add(1, Ordering::Release);
+            }
+        }
+    }
+
+    pub(super) fn hits_and_misses(&self) -> (u64, u64) {
+        (self.cache.hits(), self.cache.misses())
+    }
+
+    pub(super) fn weight_bytes(&self) -> u64 {
+        self.cache.weight()
+    }
+
+    fn stripe_index(&self, key: &[u8]) -> usize {
+        self.hasher.hash_one(key) as usize & (STRIPES - 1)
+    }
+}
+
+fn change_key(change: &Change) -> &[u8] {
+    match change {
+        Change::Put { key, .. } | Change::Delete { key } => key,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn put(key: &str, value: &[u8]) -> Change {
+        Change::Put { key: key.into(), value: value.to_vec() }
+    }
+
+    fn batch(changes: Vec<Change>) -> Batch {
+        Batch { changes, ..Batch::default() }
+    }
+
+    #[test]
+    fn a_reader_that_read_before_a_commit_cannot_cache_what_it_read() {
+        let records = Records::new(1 << 20);
+        let ticket = records.ticket(b"k");
+        let commit = batch(vec![put("k", b"new")]);
+        let locked = records.lock(&commit);
+        records.forget(&commit.changes);
+        records.fill(ticket, b"k", &Some(Bytes::from_static(b"old")));
+        assert_eq!(records.get(b"k"), None, "not while the commit holds the stripe");
+        let during = records.ticket(b"k");
+        records.publish(locked, &commit.changes);
+        for stale in [ticket, during] {
+            records.fill(stale, b"k", &Some(Bytes::from_static(b"old")));
+            assert_eq!(records.get(b"k"), Some(Some(Bytes::from_static(b"new"))));
+        }
+    }
+
+    #[test]
+    fn the_last_change_of_a_key_is_the_one_that_is_published() {
+        let records = Records::new(1 << 20);
+        let big = vec![0; RECORD_BYTES_MAX + 1];
+        let commit =
+            batch(vec![put("a", b"1"), put("a", &big), put("b", b"1"), Change::Delete { key: "b".into() }]);
+        records.publish(records.lock(&commit), &commit.changes);
+        assert_eq!(records.get(b"a"), None);
+        assert_eq!(records.get(b"b"), Some(None));
+    }
+
+    #[test]
+    fn the_cache_stays_within_its_bytes() {
+        let records = Records::new(1 << 20);
+        for i in 0..50_000_u32 {
+            let key = i.to_be_bytes();
+            records.fill(records.ticket(&key), &key, &Some(Bytes::from_static(&[0; 80])));
+        }
+        assert!(records.weight_bytes() <= 1 << 20, "{}", records.weight_bytes());
+        assert!(records.weight_bytes() > 1 << 19, "{}", records.weight_bytes());
+    }
+}

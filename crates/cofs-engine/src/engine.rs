@@ -1,0 +1,100 @@
+//! The seam: what every engine does, and what it promises (the invariants stand in the crate's page).
+
+use std::{fmt, ops::ControlFlow, sync::Arc};
+
+pub use bytes::Bytes;
+
+/// What must hold for a commit to happen: `key` has exactly `value` (`None`: is absent).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Guard {
+    pub key: Vec<u8>,
+    pub value: Option<Vec<u8>>,
+}
+
+/// One change of a batch. Later changes of one key win over earlier ones.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Change {
+    Put { key: Vec<u8>, value: Vec<u8> },
+    Delete { key: Vec<u8> },
+}
+
+/// When a commit must be on stable storage.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Durability {
+    /// It survives the process; a later [`Engine::sync`] makes it survive the machine.
+    #[default]
+    Buffered,
+    /// It survives a power cut before `commit` returns.
+    Synced,
+}
+
+/// A set of changes that happen together, or not at all.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Batch {
+    pub guards: Vec<Guard>,
+    pub changes: Vec<Change>,
+    pub durability: Durability,
+}
+
+/// How a commit ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    Committed,
+    /// A guard did not hold; nothing was changed.
+    GuardFailed,
+    /// It may or may not have happened (a lost connection, a failed log write); the caller must find out
+    /// before it promises anything.
+    Unknown,
+}
+
+/// The engine cannot serve. Not an outcome of a commit: those are [`Outcome`]s.
+#[derive(Clone, Debug)]
+pub struct EngineError {
+    pub what: Arc<str>,
+    /// The errno below, where there is one (ENOSPC, EIO, ...).
+    pub errno: Option<i32>,
+}
+
+impl fmt::Display for EngineError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.what)
+    }
+}
+
+impl std::error::Error for EngineError {}
+
+/// Figures for `cofs status`.
+#[derive(Clone, Debug, Default)]
+pub struct EngineStats {
+    /// The implementation's name (`rocksdb`, `memory`).
+    pub name: &'static str,
+    pub disk_bytes: u64,
+    pub memory_bytes: u64,
+    pub keys_estimate: u64,
+    pub cache_hits: u64,
+    pub cache_misses: u64,
+}
+
+/// What a scan calls with each key and value, until it breaks.
+pub type Visit<'a> = &'a mut (dyn FnMut(&[u8], &[u8]) -> ControlFlow<()> + 'a);
+
+/// A transactional, ordered key-value store. See the crate's invariants.
+pub trait Engine: Send + Sync + 'static {
+    /// The value of `key` as of the last commit.
+    fn get(&self, key: &[u8]) -> Result<Option<Bytes>, EngineError>;
+
+    /// The values of `keys`, in their order; cheaper than as many `get`s where keys are neighbours.
+    fn multi_get(&self, keys: &[&[u8]]) -> Result<Vec<Option<Bytes>>, EngineError>;
+
+    /// Visits the pairs with `start <= key < end` in ascending order of keys, until `visit` breaks.
+    /// The scan sees one state of the store.
+    fn scan(&self, start: &[u8], end: &[u8], visit: Visit<'_>) -> Result<(), EngineError>;
+
+    /// Checks the guards and applies the changes, as one.
+    fn commit(&self, batch: &Batch) -> Result<Outcome, EngineError>;
+
+    /// Puts everything committed so far on stable storage.
+    fn sync(&self) -> Result<(), EngineError>;
+
+    fn stats(&self) -> EngineStats;
+}

@@ -1,0 +1,76 @@
+//! What the engine's integration tests share: short words for batches, and the engines under test.
+#![allow(dead_code, reason = "each test file uses its own part of this")]
+
+use std::{ops::ControlFlow, path::Path, sync::Arc};
+
+use cofs_engine::{
+    Batch, Change, Durability, EmbeddedEngine, EmbeddedOptions, Engine, FaultEngine, FaultPlan, Guard,
+    MemoryEngine, Outcome,
+};
+
+pub const MEMORY_BYTES: usize = 16 << 20;
+
+/// An engine, and the directory that must outlive it.
+pub struct Subject {
+    pub engine: Arc<dyn Engine>,
+    _directory: Option<tempfile::TempDir>,
+}
+
+/// Makes an empty engine.
+pub type Factory = fn() -> Subject;
+
+pub fn memory() -> Subject {
+    Subject { engine: Arc::new(MemoryEngine::new()), _directory: None }
+}
+
+pub fn faultless() -> Subject {
+    let engine = FaultEngine::new(Arc::new(MemoryEngine::new()), FaultPlan::new());
+    Subject { engine: Arc::new(engine), _directory: None }
+}
+
+pub fn embedded() -> Subject {
+    let directory = tempfile::tempdir().unwrap();
+    let engine = open(directory.path());
+    Subject { engine: Arc::new(engine), _directory: Some(directory) }
+}
+
+/// Opens the embedded engine, making it if need be.
+pub fn open(directory: &Path) -> EmbeddedEngine {
+    let options = EmbeddedOptions { create: true, ..EmbeddedOptions::new(directory, MEMORY_BYTES) };
+    EmbeddedEngine::open(&options).unwrap()
+}
+
+pub fn put(key: impl Into<Vec<u8>>, value: impl Into<Vec<u8>>) -> Change {
+    Change::Put { key: key.into(), value: value.into() }
+}
+
+pub fn delete(key: impl Into<Vec<u8>>) -> Change {
+    Change::Delete { key: key.into() }
+}
+
+pub fn guard(key: impl Into<Vec<u8>>, value: Option<&[u8]>) -> Guard {
+    Guard { key: key.into(), value: value.map(<[u8]>::to_vec) }
+}
+
+pub fn changes(changes: Vec<Change>) -> Batch {
+    Batch { changes, ..Batch::default() }
+}
+
+pub fn synced(changes: Vec<Change>) -> Batch {
+    Batch { changes, durability: Durability::Synced, ..Batch::default() }
+}
+
+pub fn commit(engine: &dyn Engine, batch: &Batch) {
+    assert_eq!(engine.commit(batch).unwrap(), Outcome::Committed);
+}
+
+/// The pairs of a range, at most `limit` of them.
+pub fn scan(engine: &dyn Engine, start: &[u8], end: &[u8], limit: usize) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let mut pairs = Vec::new();
+    let visit = &mut |key: &[u8], value: &[u8]| {
+        pairs.push((key.to_vec(), value.to_vec()));
+        if pairs.len() >= limit { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    };
+    engine.scan(start, end, visit).unwrap();
+    pairs
+}
