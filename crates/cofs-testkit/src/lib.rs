@@ -8,4 +8,5 @@ pub mod answer;
 pub mod compare;
 pub mod directory;
 pub mod model;
+pub mod namespace;
 pub mod ops;

@@ -184,6 +184,8 @@ pub struct Mix {
     pub steps: usize,
     /// Files are written around this size.
     pub boundary: u64,
+    /// Offsets of terabytes too, which no file reaches inline.
+    pub large: bool,
     /// Others than root act too.
     pub users: bool,
     pub xattr_bytes_max: usize,
@@ -191,7 +193,7 @@ pub struct Mix {
 
 impl Default for Mix {
     fn default() -> Self {
-        Self { steps: 60, boundary: 8192, users: true, xattr_bytes_max: 300 }
+        Self { steps: 60, boundary: 8192, large: true, users: true, xattr_bytes_max: 300 }
     }
 }
 
@@ -298,7 +300,7 @@ fn target(seed: &[u8]) -> Vec<u8> {
 }
 
 fn file_ops(mix: Mix) -> impl Strategy<Value = Op> {
-    let offset = move || offset(mix.boundary);
+    let offset = move || offset(mix);
     let boundary = mix.boundary;
     let len = move || prop_oneof![4 => 1..600usize, 2 => 4000..4200usize, 1 => 1..=boundary as usize + 300];
     let slot = || prop_oneof![2 => Just(0), 1 => 0..SLOTS];
@@ -325,13 +327,14 @@ fn file_ops(mix: Mix) -> impl Strategy<Value = Op> {
     ]
 }
 
-fn offset(boundary: u64) -> impl Strategy<Value = u64> {
+fn offset(Mix { boundary, large, .. }: Mix) -> impl Strategy<Value = u64> {
+    let far = if large { (1u64 << 32)..(1 << 40) } else { 0..boundary };
     prop_oneof![
         4 => 0..600u64,
         2 => 0..=boundary,
         3 => boundary.saturating_sub(300)..boundary + 300,
-        1 => select(vec![0, 4095, 4096, 4097, boundary, boundary + 1, 1 << 20]),
-        1 => (1u64 << 32)..(1 << 40),
+        1 => select(vec![0, 4095, 4096, 4097, boundary, boundary + 1]),
+        1 => far,
     ]
 }
 
