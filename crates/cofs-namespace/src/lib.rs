@@ -5,14 +5,23 @@
 //! number: time is an argument, so that what a simulator runs is the production code.
 
 pub mod acl;
+mod ops;
+mod schema;
+mod tables;
+mod tx;
 
-use std::sync::Arc;
+#[cfg(test)]
+mod tests;
 
-use bytes::Bytes;
-use cofs_engine::{Engine, EngineStats};
-use cofs_types::{
-    Attributes, Credentials, FileKind, FsError, FsResult, InodeId, Layout, Name, NewInode, ObjectId,
-    RenameMode, SetAttributes, Timestamp, XattrMode, XattrName,
+use std::sync::atomic::AtomicU64;
+
+use cofs_types::{Attributes, FileKind, FsResult, InodeId, Layout, Name, Timestamp};
+use parking_lot::Mutex;
+
+use crate::{
+    schema::NameHasher,
+    tables::allocator::Allocator,
+    tx::{Store, Tx, Verb},
 };
 
 /// What a volume is formatted with, for ever.
@@ -88,228 +97,34 @@ pub struct Settled {
     pub kill_set_id: bool,
 }
 
-/// The name space of one volume. Every method may be called from any thread.
+/// The name space of one volume. Every method may be called from any thread; none waits but for the engine.
 pub struct Namespace {
-    engine: Arc<dyn Engine>,
-    #[allow(dead_code)]
-    opens: Arc<dyn OpenInodes>,
+    store: Store,
+    allocator: Allocator,
+    hasher: NameHasher,
     options: VolumeOptions,
+    was_clean: bool,
+    /// The figure that the header has.
+    files_counted: AtomicU64,
+    /// Held by a move of a directory into another: see `ops/rename.rs`.
+    tree: Mutex<()>,
 }
 
-#[allow(unused_variables, clippy::too_many_arguments)]
 impl Namespace {
-    /// Writes an empty volume. Refuses an engine that is not empty.
-    pub fn format(
-        engine: &dyn Engine,
-        options: &VolumeOptions,
-        root: (u32, u32, u16),
-        now: Timestamp,
-    ) -> FsResult<()> {
-        Err(FsError::NotImplemented)
+    /// Runs an operation that removes no inode.
+    fn commit<T>(&self, verb: &Verb, body: impl FnMut(&mut Tx<'_>) -> FsResult<T>) -> FsResult<T> {
+        Ok(self.commit_removal(verb, body)?.0)
     }
-    pub fn open(engine: Arc<dyn Engine>, opens: Arc<dyn OpenInodes>) -> FsResult<Self> {
-        Err(FsError::NotImplemented)
-    }
-    pub fn options(&self) -> VolumeOptions {
-        self.options
-    }
-    pub fn lookup(&self, c: &Credentials<'_>, parent: InodeId, name: &Name) -> FsResult<Node> {
-        Err(FsError::NotImplemented)
-    }
-    pub fn node(&self, ino: InodeId) -> FsResult<Node> {
-        Err(FsError::NotImplemented)
-    }
-    pub fn parent(&self, ino: InodeId) -> FsResult<Node> {
-        Err(FsError::NotImplemented)
-    }
-    pub fn create(
+
+    /// Runs an operation; tells besides what became of an inode that lost its last name.
+    fn commit_removal<T>(
         &self,
-        c: &Credentials<'_>,
-        now: Timestamp,
-        parent: InodeId,
-        name: &Name,
-        new: &NewInode<'_>,
-        object: Option<ObjectId>,
-    ) -> FsResult<Node> {
-        Err(FsError::NotImplemented)
-    }
-    pub fn create_unlinked(
-        &self,
-        c: &Credentials<'_>,
-        now: Timestamp,
-        parent: InodeId,
-        new: &NewInode<'_>,
-        linkable: bool,
-    ) -> FsResult<Node> {
-        Err(FsError::NotImplemented)
-    }
-    pub fn link(
-        &self,
-        c: &Credentials<'_>,
-        now: Timestamp,
-        ino: InodeId,
-        parent: InodeId,
-        name: &Name,
-    ) -> FsResult<Node> {
-        Err(FsError::NotImplemented)
-    }
-    pub fn unlink(
-        &self,
-        c: &Credentials<'_>,
-        now: Timestamp,
-        parent: InodeId,
-        name: &Name,
-    ) -> FsResult<Removed> {
-        Err(FsError::NotImplemented)
-    }
-    pub fn rmdir(
-        &self,
-        c: &Credentials<'_>,
-        now: Timestamp,
-        parent: InodeId,
-        name: &Name,
-    ) -> FsResult<Removed> {
-        Err(FsError::NotImplemented)
-    }
-    pub fn rename(
-        &self,
-        c: &Credentials<'_>,
-        now: Timestamp,
-        from: (InodeId, &Name),
-        to: (InodeId, &Name),
-        mode: RenameMode,
-    ) -> FsResult<Renamed> {
-        Err(FsError::NotImplemented)
-    }
-    pub fn readlink(&self, ino: InodeId) -> FsResult<Bytes> {
-        Err(FsError::NotImplemented)
-    }
-    pub fn list(
-        &self,
-        ino: InodeId,
-        cookie: u64,
-        with_nodes: bool,
-        visit: &mut dyn FnMut(&ListedEntry<'_>) -> bool,
-    ) -> FsResult<()> {
-        Err(FsError::NotImplemented)
-    }
-    pub fn release_unlinked(&self, now: Timestamp, ino: InodeId) -> FsResult<()> {
-        Err(FsError::NotImplemented)
-    }
-    pub fn setattr(
-        &self,
-        c: &Credentials<'_>,
-        now: Timestamp,
-        ino: InodeId,
-        change: &SetAttributes,
-    ) -> FsResult<Node> {
-        Err(FsError::NotImplemented)
-    }
-    pub fn touch_atime(&self, now: Timestamp, ino: InodeId) -> FsResult<()> {
-        Err(FsError::NotImplemented)
-    }
-    pub fn getxattr(&self, c: &Credentials<'_>, ino: InodeId, name: &XattrName) -> FsResult<Bytes> {
-        Err(FsError::NotImplemented)
-    }
-    pub fn setxattr(
-        &self,
-        c: &Credentials<'_>,
-        now: Timestamp,
-        ino: InodeId,
-        name: &XattrName,
-        value: &[u8],
-        mode: XattrMode,
-        kill_set_gid: bool,
-    ) -> FsResult<()> {
-        Err(FsError::NotImplemented)
-    }
-    pub fn listxattr(&self, ino: InodeId) -> FsResult<Bytes> {
-        Err(FsError::NotImplemented)
-    }
-    pub fn removexattr(
-        &self,
-        c: &Credentials<'_>,
-        now: Timestamp,
-        ino: InodeId,
-        name: &XattrName,
-    ) -> FsResult<()> {
-        Err(FsError::NotImplemented)
-    }
-    pub fn access(&self, c: &Credentials<'_>, ino: InodeId, mask: u32) -> FsResult<()> {
-        Err(FsError::NotImplemented)
-    }
-    pub fn inline_read(&self, ino: InodeId, offset: u64, into: &mut [u8]) -> FsResult<usize> {
-        Err(FsError::NotImplemented)
-    }
-    pub fn inline_write(
-        &self,
-        now: Timestamp,
-        ino: InodeId,
-        offset: u64,
-        data: &[u8],
-        kill_set_id: bool,
-    ) -> FsResult<Node> {
-        Err(FsError::NotImplemented)
-    }
-    pub fn inline_zero(
-        &self,
-        now: Timestamp,
-        ino: InodeId,
-        offset: u64,
-        len: u64,
-        new_size: Option<u64>,
-    ) -> FsResult<Node> {
-        Err(FsError::NotImplemented)
-    }
-    pub fn outgrow(&self, now: Timestamp, ino: InodeId, object: ObjectId) -> FsResult<Node> {
-        Err(FsError::NotImplemented)
-    }
-    pub fn inlay(
-        &self,
-        now: Timestamp,
-        ino: InodeId,
-        data: &[u8],
-        times: Option<(Timestamp, Timestamp)>,
-    ) -> FsResult<Node> {
-        Err(FsError::NotImplemented)
-    }
-    pub fn begin_writing(&self, ino: InodeId) -> FsResult<()> {
-        Err(FsError::NotImplemented)
-    }
-    pub fn settle(&self, ino: InodeId, settled: &Settled, leave: bool) -> FsResult<Node> {
-        Err(FsError::NotImplemented)
-    }
-    pub fn writing_set(&self, after: Option<InodeId>, max: usize) -> FsResult<Vec<InodeId>> {
-        Err(FsError::NotImplemented)
-    }
-    pub fn unlinked_set(&self, after: Option<InodeId>, max: usize) -> FsResult<Vec<InodeId>> {
-        Err(FsError::NotImplemented)
-    }
-    pub fn reclaim_list(&self, max: usize) -> FsResult<Vec<ObjectId>> {
-        Err(FsError::NotImplemented)
-    }
-    pub fn reclaimed(&self, objects: &[ObjectId]) -> FsResult<()> {
-        Err(FsError::NotImplemented)
-    }
-    pub fn reclaim_put(&self, objects: &[ObjectId]) -> FsResult<()> {
-        Err(FsError::NotImplemented)
-    }
-    pub fn files(&self) -> u64 {
-        0
-    }
-    pub fn flush(&self, now: Timestamp) -> FsResult<()> {
-        Err(FsError::NotImplemented)
-    }
-    pub fn sync(&self, now: Timestamp) -> FsResult<()> {
-        Err(FsError::NotImplemented)
-    }
-    pub fn close(&self, now: Timestamp) -> FsResult<()> {
-        Err(FsError::NotImplemented)
-    }
-    pub fn was_clean(&self) -> bool {
-        false
-    }
-    pub fn engine_stats(&self) -> EngineStats {
-        self.engine.stats()
+        verb: &Verb,
+        body: impl FnMut(&mut Tx<'_>) -> FsResult<T>,
+    ) -> FsResult<(T, Option<Fate>)> {
+        let done = self.store.run(verb, body)?;
+        // What fails here is told by the next flush: this operation has been done.
+        let _ = self.store.relieve_gathered();
+        Ok(done)
     }
 }

@@ -22,6 +22,10 @@ pub const XATTR_SMALL_BYTES_MAX: usize = 256;
 pub const XATTR_INODE_BYTES_MAX: usize = 2048;
 /// Entries of one ACL: as many as an extended attribute's value holds.
 pub const ACL_ENTRIES_MAX: usize = (XATTR_VALUE_BYTES_MAX - 4) / 8;
+/// Entries of one directory whose names have one hash: reached only by a broken hash.
+pub const ENTRY_CHAIN_MAX: u64 = 4096;
+/// Directories above one another: more can only be a circle.
+pub const DIRECTORY_DEPTH_MAX: usize = 1 << 20;
 /// Links to one inode.
 pub const LINKS_MAX: u32 = 1_000_000_000;
 /// A file's size: what `loff_t` holds.
@@ -60,6 +64,11 @@ pub const GHOSTS_MAX: usize = 65_536;
 pub const DIRTY_DIRECTORIES_MAX: usize = 16_384;
 /// Directories with a block of inode numbers to hand out from.
 pub const INODE_BLOCKS_MAX: usize = 8192;
+/// Inode numbers that a directory takes at once: few at first, more as it goes on.
+pub const INODE_BLOCK_MIN: u64 = 8;
+pub const INODE_BLOCK_MAX: u64 = 1024;
+/// Stripes that the keys of a volume share for the isolation of transactions, 16 bytes each.
+pub const STRIPES: usize = 1 << 16;
 /// Inode numbers reserved in the header by one commit.
 pub const INODE_RESERVATION: u64 = 1 << 20;
 /// Bytes that the embedded engine may hold: block cache, filters, memtables and record cache together.
@@ -69,6 +78,11 @@ pub const ENGINE_MEMORY_BYTES: usize = 384 << 20;
 
 /// Records on the reclaim list handled by one commit.
 pub const RECLAIM_BATCH: usize = 256;
+/// Directories whose gathered times are committed together.
+pub const DIRECTORY_TIMES_BATCH: usize = 64;
+/// Entries that a listing reads ahead, from the first batch to the largest.
+pub const LIST_BATCH_MIN: usize = 64;
+pub const LIST_BATCH_MAX: usize = 1024;
 /// Attempts of a transaction before it runs alone.
 pub const CONFLICTS_MAX: u32 = 32;
 /// Threads for work that waits (syncs, slow opens).

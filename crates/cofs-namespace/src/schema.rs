@@ -1,0 +1,31 @@
+//! The key codec and the value codec: the only place that makes or reads a key or a stored value.
+//!
+//! Keys are `<partition> <tag> ...` with big-endian numbers, so that byte order is the order of a listing.
+//! Values begin with a version byte. Every decoder is total: any bytes give a value or
+//! [`FsError::Corrupt`](cofs_types::FsError::Corrupt), and nothing is allocated beyond the bytes at hand.
+//! `docs/design/format.md` describes both; a test ties that page to this code.
+
+mod entry;
+mod header;
+mod inode;
+mod keys;
+mod marks;
+mod shard;
+mod wire;
+mod xattrs;
+
+pub use entry::{EntryRecord, NameHasher, Occupant};
+pub use header::{Counts, Volume, decode_number, encode_number};
+pub use inode::Inode;
+pub use keys::{HeaderPart, Key, Range, ranges};
+pub use marks::{MARK, decode_chunk, encode_chunk};
+pub use shard::{Shard, Times};
+pub use xattrs::SmallXattrs;
+
+/// The keys' makers, under one word: `keys::inode(ino)`.
+pub mod key {
+    pub use super::keys::{entry, header, inline, inode, reclaim, shard, unlinked, writing, xattr};
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,205 @@
+//! The inode's record.
+
+use bytes::Bytes;
+use cofs_types::{FileKind, FsResult, InodeId, Layout, ObjectId, Timestamp, limits};
+
+use super::{
+    SmallXattrs,
+    wire::{Reader, put_number, put_time},
+};
+
+const VERSION: u8 = 1;
+
+const ATIME: u64 = 1;
+const MTIME: u64 = 1 << 1;
+const CTIME: u64 = 1 << 2;
+const DEVICE: u64 = 1 << 3;
+const PARENT: u64 = 1 << 4;
+const OBJECT: u64 = 1 << 5;
+const TARGET: u64 = 1 << 6;
+const XATTRS: u64 = 1 << 7;
+const LARGE_XATTRS: u64 = 1 << 8;
+const IN_WRITING: u64 = 1 << 9;
+const LINKABLE: u64 = 1 << 10;
+const KNOWN: u64 = (1 << 11) - 1;
+
+/// An inode as it is stored. What a directory shows besides (subdirectories, gathered times) stands in its
+/// [`Shard`](super::Shard).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Inode {
+    pub kind: FileKind,
+    /// Permission, set-id and sticky bits.
+    pub permissions: u16,
+    /// Names that lead here. A directory has 2 as long as it stands, 0 when it is removed.
+    pub nlink: u32,
+    pub uid: u32,
+    pub gid: u32,
+    pub rdev: u32,
+    /// Of a regular file; 0 for the other kinds.
+    pub size_bytes: u64,
+    /// Of a file in an object; 0 else.
+    pub blocks_512: u64,
+    pub atime: Timestamp,
+    pub mtime: Timestamp,
+    pub ctime: Timestamp,
+    pub btime: Timestamp,
+    /// Of a directory: where `..` leads.
+    pub parent: Option<InodeId>,
+    pub layout: Layout,
+    /// It stands in `W`.
+    pub writing: bool,
+    /// Made without a name, and may get one.
+    pub linkable: bool,
+    /// A symlink's.
+    pub target: Bytes,
+    pub xattrs: SmallXattrs,
+    /// How many stand in records of their own.
+    pub large_xattrs: u32,
+}
+
+impl Inode {
+    /// An inode without names, times all `now`.
+    pub fn new(kind: FileKind, permissions: u16, owner: (u32, u32), now: Timestamp) -> Self {
+        Self {
+            kind,
+            permissions,
+            nlink: 0,
+            uid: owner.0,
+            gid: owner.1,
+            rdev: 0,
+            size_bytes: 0,
+            blocks_512: 0,
+            atime: now,
+            mtime: now,
+            ctime: now,
+            btime: now,
+            parent: None,
+            layout: Layout::Inline,
+            writing: false,
+            linkable: false,
+            target: Bytes::new(),
+            xattrs: SmallXattrs::default(),
+            large_xattrs: 0,
+        }
+    }
+
+    pub fn encode(&self) -> Vec<u8> {
+        let flags = self.flags();
+        let mut out = Vec::with_capacity(64 + self.target.len() + self.xattrs.packed().len());
+        out.push(VERSION);
+        put_number(&mut out, flags);
+        out.push(self.kind as u8);
+        for number in [u32::from(self.permissions), self.nlink, self.uid, self.gid] {
+            put_number(&mut out, u64::from(number));
+        }
+        put_number(&mut out, self.size_bytes);
+        put_time(&mut out, self.btime);
+        for (flag, time) in [(ATIME, self.atime), (MTIME, self.mtime), (CTIME, self.ctime)] {
+            if flags & flag != 0 {
+                put_time(&mut out, time);
+            }
+        }
+        self.encode_rare(flags, &mut out);
+        out
+    }
+
+    fn encode_rare(&self, flags: u64, out: &mut Vec<u8>) {
+        if flags & DEVICE != 0 {
+            put_number(out, u64::from(self.rdev));
+        }
+        if let Some(parent) = self.parent {
+            put_number(out, parent.get());
+        }
+        if let Layout::Object(object) = self.layout {
+            put_number(out, object.get());
+            put_number(out, self.blocks_512);
+        }
+        if flags & LARGE_XATTRS != 0 {
+            put_number(out, u64::from(self.large_xattrs));
+        }
+        for (flag, bytes) in [(TARGET, &self.target[..]), (XATTRS, self.xattrs.packed())] {
+            if flags & flag != 0 {
+                put_number(out, bytes.len() as u64);
+                out.extend_from_slice(bytes);
+            }
+        }
+    }
+
+    fn flags(&self) -> u64 {
+        let flag = |condition: bool, bit: u64| if condition { bit } else { 0 };
+        flag(self.atime != self.btime, ATIME)
+            | flag(self.mtime != self.btime, MTIME)
+            | flag(self.ctime != self.btime, CTIME)
+            | flag(self.rdev != 0, DEVICE)
+            | flag(self.parent.is_some(), PARENT)
+            | flag(matches!(self.layout, Layout::Object(_)), OBJECT)
+            | flag(!self.target.is_empty(), TARGET)
+            | flag(!self.xattrs.is_empty(), XATTRS)
+            | flag(self.large_xattrs != 0, LARGE_XATTRS)
+            | flag(self.writing, IN_WRITING)
+            | flag(self.linkable, LINKABLE)
+    }
+
+    /// Symlink target and attributes are parts of `value`, not copies.
+    pub fn decode(value: &Bytes) -> FsResult<Self> {
+        let mut reader = Reader::versioned(value, VERSION, "inode")?;
+        let flags = reader.number()?;
+        let kind = FileKind::from_byte(reader.byte()?);
+        let (Some(kind), 0) = (kind, flags & !KNOWN) else { return Err(reader.corrupt()) };
+        let permissions = u16::try_from(reader.number()?).ok().filter(|bits| bits & !0o7777 == 0);
+        let permissions = permissions.ok_or_else(|| reader.corrupt())?;
+        let [nlink, uid, gid] = [reader.number_u32()?, reader.number_u32()?, reader.number_u32()?];
+        let size_bytes = reader.number()?;
+        let btime = reader.time()?;
+        let mut time = |flag| if flags & flag != 0 { reader.time() } else { Ok(btime) };
+        let (atime, mtime, ctime) = (time(ATIME)?, time(MTIME)?, time(CTIME)?);
+        let mut inode = Self::new(kind, permissions, (uid, gid), btime);
+        (inode.nlink, inode.size_bytes) = (nlink, size_bytes);
+        (inode.atime, inode.mtime, inode.ctime) = (atime, mtime, ctime);
+        inode.decode_rare(flags, &mut reader, value)?;
+        if size_bytes > inode.size_bytes_max() || inode.flags() != flags {
+            return Err(reader.corrupt());
+        }
+        reader.end()?;
+        Ok(inode)
+    }
+
+    /// No file of this kind and layout is larger.
+    fn size_bytes_max(&self) -> u64 {
+        match (self.kind, self.layout) {
+            (FileKind::Regular, Layout::Inline) => u64::from(limits::INLINE_BYTES_LIMIT),
+            (FileKind::Regular, Layout::Object(_)) => limits::FILE_BYTES_MAX,
+            _ => 0,
+        }
+    }
+
+    fn decode_rare(&mut self, flags: u64, reader: &mut Reader<'_>, value: &Bytes) -> FsResult<()> {
+        if flags & DEVICE != 0 {
+            self.rdev = reader.number_u32()?;
+        }
+        if flags & PARENT != 0 {
+            self.parent = Some(reader.ino()?);
+        }
+        if flags & OBJECT != 0 {
+            self.layout = Layout::Object(ObjectId::from_raw(reader.number()?));
+            self.blocks_512 = reader.number()?;
+        }
+        if flags & LARGE_XATTRS != 0 {
+            self.large_xattrs = reader.number_u32()?;
+        }
+        if flags & TARGET != 0 {
+            self.target = value.slice_ref(read_sized(reader)?);
+        }
+        if flags & XATTRS != 0 {
+            self.xattrs = SmallXattrs::parse(value.slice_ref(read_sized(reader)?))?;
+        }
+        self.writing = flags & IN_WRITING != 0;
+        self.linkable = flags & LINKABLE != 0;
+        Ok(())
+    }
+}
+
+fn read_sized<'a>(reader: &mut Reader<'a>) -> FsResult<&'a [u8]> {
+    let len = usize::try_from(reader.number()?).map_err(|_| reader.corrupt())?;
+    reader.bytes(len)
+}

@@ -1,0 +1,114 @@
+//! Directory entries: finding, placing and removing names. How names are given slots is told at
+//! [`NameHasher`].
+
+use bytes::Bytes;
+use cofs_types::{FileKind, FsError, FsResult, InodeId, Name, limits};
+
+use crate::{
+    schema::{EntryRecord, NameHasher, Occupant, key},
+    tx::Tx,
+};
+
+/// Where a name stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Found {
+    pub ino: InodeId,
+    pub kind: FileKind,
+    slot: u64,
+    continues: bool,
+}
+
+/// What the search of a name came to.
+pub enum Probe {
+    Found(Found),
+    /// The name does not stand, and its home is free.
+    Home(u64),
+    /// The name does not stand, and its home is taken by another.
+    Chain,
+}
+
+fn record(tx: &mut Tx<'_>, dir: InodeId, slot: u64) -> FsResult<Option<Bytes>> {
+    tx.get(&key::entry(dir, slot))
+}
+
+fn put(tx: &mut Tx<'_>, dir: InodeId, slot: u64, record: &EntryRecord<'_>) {
+    tx.put(&key::entry(dir, slot), record.encode());
+}
+
+pub fn probe(tx: &mut Tx<'_>, hasher: &NameHasher, dir: InodeId, name: &Name) -> FsResult<Probe> {
+    let home = hasher.home(name);
+    for slot in home..home + limits::ENTRY_CHAIN_MAX {
+        let Some(value) = record(tx, dir, slot)? else {
+            return Ok(if slot == home { Probe::Home(home) } else { Probe::Chain });
+        };
+        let record = EntryRecord::decode(&value)?;
+        if let Some(Occupant { name: _, ino, kind }) = record.occupant.filter(|o| o.name == name) {
+            return Ok(Probe::Found(Found { ino, kind, slot, continues: record.continues }));
+        }
+        if !record.continues {
+            break;
+        }
+    }
+    Ok(Probe::Chain)
+}
+
+pub fn find(tx: &mut Tx<'_>, hasher: &NameHasher, dir: InodeId, name: &Name) -> FsResult<Option<Found>> {
+    Ok(match probe(tx, hasher, dir, name)? {
+        Probe::Found(found) => Some(found),
+        Probe::Home(_) | Probe::Chain => None,
+    })
+}
+
+/// Puts a name that does not stand; `free` is what its probe said.
+pub fn place(
+    tx: &mut Tx<'_>,
+    hasher: &NameHasher,
+    dir: InodeId,
+    free: &Probe,
+    occupant: Occupant<'_>,
+) -> FsResult<()> {
+    let entry = EntryRecord { occupant: Some(occupant), continues: false };
+    if let Probe::Home(home) = free {
+        put(tx, dir, *home, &entry);
+        return Ok(());
+    }
+    let home = hasher.home(occupant.name);
+    for slot in home..home + limits::ENTRY_CHAIN_MAX {
+        let Some(value) = record(tx, dir, slot)? else {
+            put(tx, dir, slot, &entry);
+            return Ok(());
+        };
+        let old = EntryRecord::decode(&value)?;
+        if old.occupant.is_none() {
+            put(tx, dir, slot, &EntryRecord { continues: old.continues, ..entry });
+            return Ok(());
+        }
+        if !old.continues {
+            put(tx, dir, slot, &EntryRecord { continues: true, ..old });
+        }
+    }
+    Err(FsError::LimitReached("names of one hash in a directory"))
+}
+
+/// Puts a name that does not stand.
+pub fn insert(tx: &mut Tx<'_>, hasher: &NameHasher, dir: InodeId, occupant: Occupant<'_>) -> FsResult<()> {
+    let free = probe(tx, hasher, dir, occupant.name)?;
+    match free {
+        Probe::Found(_) => Err(FsError::Exists),
+        free => place(tx, hasher, dir, &free, occupant),
+    }
+}
+
+pub fn remove(tx: &mut Tx<'_>, dir: InodeId, found: &Found) {
+    if found.continues {
+        put(tx, dir, found.slot, &EntryRecord { occupant: None, continues: true });
+    } else {
+        tx.delete(&key::entry(dir, found.slot));
+    }
+}
+
+/// Lets a name that stands lead elsewhere.
+pub fn repoint(tx: &mut Tx<'_>, dir: InodeId, found: &Found, occupant: Occupant<'_>) {
+    let entry = EntryRecord { occupant: Some(occupant), continues: found.continues };
+    put(tx, dir, found.slot, &entry);
+}

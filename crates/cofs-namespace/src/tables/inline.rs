@@ -1,0 +1,115 @@
+//! Inline data: a small file's bytes, in records of `INLINE_CHUNK_BYTES`.
+//!
+//! All records of a file are covered by its inode. A record may be shorter than its chunk, and may be missing:
+//! what is not there reads as zeros. Nothing stands beyond the file's end.
+
+use std::ops::Range;
+
+use cofs_engine::Change;
+use cofs_types::{FsResult, InodeId, limits::INLINE_CHUNK_BYTES};
+
+use crate::{
+    schema::{decode_chunk, encode_chunk, key},
+    tx::Tx,
+};
+
+const CHUNK: u64 = INLINE_CHUNK_BYTES as u64;
+
+/// A part of one chunk: its number, and bytes within it.
+struct Piece {
+    chunk: u32,
+    within: Range<usize>,
+}
+
+/// The chunks that `range` touches.
+fn pieces(range: Range<u64>) -> impl Iterator<Item = Piece> {
+    let chunks_end = if range.is_empty() { 0 } else { range.end.div_ceil(CHUNK) };
+    (range.start / CHUNK..chunks_end).map(move |chunk| {
+        let base = chunk * CHUNK;
+        let start = range.start.saturating_sub(base);
+        let end = (range.end - base).min(CHUNK);
+        Piece { chunk: chunk as u32, within: start as usize..end as usize } // inline files are small
+    })
+}
+
+/// A chunk's bytes, without the zeros at its end that are not stored.
+fn chunk(tx: &Tx<'_>, ino: InodeId, chunk: u32) -> FsResult<Vec<u8>> {
+    let value = tx.get_covered(&key::inline(ino, chunk))?;
+    Ok(value.as_deref().map_or(Ok(&[][..]), stored)?.to_vec())
+}
+
+fn stored(value: &[u8]) -> FsResult<&[u8]> {
+    decode_chunk(value, INLINE_CHUNK_BYTES)
+}
+
+/// Fills `into` with the bytes from `offset` on, all of which lie within the file.
+pub fn read(tx: &Tx<'_>, ino: InodeId, offset: u64, into: &mut [u8]) -> FsResult<()> {
+    let mut rest = into;
+    for piece in pieces(offset..offset + rest.len() as u64) {
+        let (to, behind) = rest.split_at_mut(piece.within.len());
+        rest = behind;
+        let value = tx.get_covered(&key::inline(ino, piece.chunk))?;
+        let bytes = value.as_deref().map_or(Ok(&[][..]), stored)?;
+        let bytes = bytes.get(piece.within.start..).unwrap_or_default();
+        let (data, zeros) = to.split_at_mut(bytes.len().min(to.len()));
+        data.copy_from_slice(&bytes[..data.len()]); // `data` is no longer than `bytes`
+        zeros.fill(0);
+    }
+    Ok(())
+}
+
+/// Puts `data` at `offset`. `size_bytes`: the file's size before, beyond which nothing stands.
+pub fn write(tx: &mut Tx<'_>, ino: InodeId, offset: u64, data: &[u8], size_bytes: u64) -> FsResult<()> {
+    let mut rest = data;
+    for piece in pieces(offset..offset + data.len() as u64) {
+        let (from, behind) = rest.split_at(piece.within.len());
+        rest = behind;
+        let base = u64::from(piece.chunk) * CHUNK;
+        let covers_all = piece.within.start == 0 && base + piece.within.end as u64 >= size_bytes;
+        let key = key::inline(ino, piece.chunk);
+        if covers_all || from.len() == INLINE_CHUNK_BYTES {
+            tx.put_covered(&key, encode_chunk(from));
+            continue;
+        }
+        let mut bytes = if base >= size_bytes { Vec::new() } else { chunk(tx, ino, piece.chunk)? };
+        if bytes.len() < piece.within.end {
+            bytes.resize(piece.within.end, 0);
+        }
+        bytes[piece.within].copy_from_slice(from); // it has just been made long enough
+        tx.put_covered(&key, encode_chunk(&bytes));
+    }
+    Ok(())
+}
+
+/// Lets `range` read as zeros.
+pub fn zero(tx: &mut Tx<'_>, ino: InodeId, range: Range<u64>) -> FsResult<()> {
+    for piece in pieces(range) {
+        let key = key::inline(ino, piece.chunk);
+        let mut bytes = chunk(tx, ino, piece.chunk)?;
+        if piece.within.start >= bytes.len() {
+            continue;
+        }
+        if piece.within.start == 0 && piece.within.end >= bytes.len() {
+            tx.delete_covered(&key);
+            continue;
+        }
+        if piece.within.end >= bytes.len() {
+            bytes.truncate(piece.within.start);
+        } else {
+            bytes[piece.within].fill(0); // its end lies within
+        }
+        tx.put_covered(&key, encode_chunk(&bytes));
+    }
+    Ok(())
+}
+
+/// Takes away everything from `size_bytes` on; `before`: the file's size so far.
+pub fn cut(tx: &mut Tx<'_>, ino: InodeId, size_bytes: u64, before: u64) -> FsResult<()> {
+    zero(tx, ino, size_bytes..before.max(size_bytes))
+}
+
+/// The removal of all chunks of a file of `size_bytes`.
+pub fn removal(ino: InodeId, size_bytes: u64) -> impl Iterator<Item = Change> {
+    (0..size_bytes.div_ceil(CHUNK))
+        .map(move |chunk| Change::Delete { key: key::inline(ino, chunk as u32).to_vec() })
+}

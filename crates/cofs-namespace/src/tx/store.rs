@@ -1,0 +1,112 @@
+//! The engine as the name space sees it: commits are fenced by the epoch, errors are semantic.
+
+use std::{
+    io,
+    ops::ControlFlow,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+};
+
+use bytes::Bytes;
+use cofs_engine::{Batch, Change, Engine, EngineError, EngineStats, Guard, Outcome};
+use cofs_types::{FsError, FsResult};
+
+use super::stripes::Stripes;
+use crate::{OpenInodes, schema::Range, tables::Gathered};
+
+pub struct Store {
+    engine: Arc<dyn Engine>,
+    /// The header's epoch, as this open wrote it.
+    epoch: Guard,
+    closed: AtomicBool,
+    pub stripes: Stripes,
+    pub gathered: Gathered,
+    pub opens: Arc<dyn OpenInodes>,
+    files: AtomicU64,
+}
+
+pub fn engine_failed(error: EngineError) -> FsError {
+    match error.errno {
+        Some(errno) => FsError::from_io("metadata engine", io::Error::from_raw_os_error(errno)),
+        None => FsError::Engine(error.what),
+    }
+}
+
+impl Store {
+    pub fn new(engine: Arc<dyn Engine>, opens: Arc<dyn OpenInodes>, epoch: Guard, files: u64) -> Self {
+        Self {
+            engine,
+            epoch,
+            closed: AtomicBool::new(false),
+            stripes: Stripes::new(),
+            gathered: Gathered::default(),
+            opens,
+            files: AtomicU64::new(files),
+        }
+    }
+
+    pub fn get(&self, key: &[u8]) -> FsResult<Option<Bytes>> {
+        self.engine.get(key).map_err(engine_failed)
+    }
+
+    pub fn multi_get(&self, keys: &[&[u8]]) -> FsResult<Vec<Option<Bytes>>> {
+        self.engine.multi_get(keys).map_err(engine_failed)
+    }
+
+    /// Visits until `visit` breaks or fails.
+    pub fn scan(
+        &self,
+        range: &Range,
+        visit: &mut dyn FnMut(&[u8], &[u8]) -> FsResult<ControlFlow<()>>,
+    ) -> FsResult<()> {
+        let mut failed = None;
+        let mut step = |key: &[u8], value: &[u8]| {
+            visit(key, value).unwrap_or_else(|error| {
+                failed = Some(error);
+                ControlFlow::Break(())
+            })
+        };
+        self.engine.scan(&range.start, &range.end, &mut step).map_err(engine_failed)?;
+        failed.map_or(Ok(()), Err)
+    }
+
+    /// Commits `changes`, unless another process has taken over the volume or this one has closed it.
+    pub fn commit(&self, changes: Vec<Change>) -> FsResult<()> {
+        if self.closed.load(Ordering::Acquire) {
+            return Err(FsError::Engine("the volume is closed".into()));
+        }
+        let batch = Batch { guards: vec![self.epoch.clone()], changes, ..Batch::default() };
+        match self.engine.commit(&batch).map_err(engine_failed)? {
+            Outcome::Committed => Ok(()),
+            Outcome::GuardFailed => {
+                Err(FsError::Engine("the volume has been opened by someone else meanwhile".into()))
+            }
+            Outcome::Unknown => Err(FsError::Unknown("a commit of metadata".into())),
+        }
+    }
+
+    pub fn sync(&self) -> FsResult<()> {
+        self.engine.sync().map_err(engine_failed)
+    }
+
+    /// No commit succeeds from here on.
+    pub fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+    }
+
+    pub fn stats(&self) -> EngineStats {
+        self.engine.stats()
+    }
+
+    pub fn files(&self) -> u64 {
+        self.files.load(Ordering::Relaxed)
+    }
+
+    pub fn count_files(&self, delta: i64) {
+        if delta != 0 {
+            self.files.fetch_add(delta as u64, Ordering::Relaxed); // two's complement: subtracts as well
+        }
+    }
+}
