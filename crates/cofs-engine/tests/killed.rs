@@ -1,0 +1,146 @@
+//! What was acknowledged survives the process: `kill -9`, and a write that fails.
+//!
+//! The test binary runs itself: a child does the work and tells on its standard output what was
+//! acknowledged.
+
+mod common;
+
+use std::{
+    io::{BufRead, BufReader, Write},
+    path::Path,
+    process::{Child, Command, Stdio},
+    sync::Mutex,
+    thread,
+    time::Duration,
+};
+
+use cofs_engine::{Engine, Outcome};
+use common::{changes, commit, open, put};
+
+/// Set in a child: the store's directory.
+const DIRECTORY: &str = "COFS_ENGINE_TEST_DIRECTORY";
+const THREADS: u64 = 2;
+
+fn key(thread: u64, number: u64) -> Vec<u8> {
+    format!("{thread}/{number:012}").into_bytes()
+}
+
+fn child_command(test: &str, directory: &Path) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", test, "--nocapture", "--ignored"]);
+    command.env(DIRECTORY, directory).stdout(Stdio::piped());
+    command
+}
+
+fn directory() -> Option<String> {
+    std::env::var(DIRECTORY).ok()
+}
+
+/// The child: commits as fast as it can and acknowledges each, until it is killed.
+#[test]
+#[ignore = "a child of acknowledged_commits_survive_kill_9"]
+fn child_commits_for_ever() {
+    let Some(directory) = directory() else { return };
+    let engine = open(Path::new(&directory));
+    let stdout = Mutex::new(std::io::stdout());
+    thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (engine, stdout) = (&engine, &stdout);
+            scope.spawn(move || {
+                for number in 0.. {
+                    commit(engine, &changes(vec![put(key(thread, number), vec![7; 60])]));
+                    writeln!(stdout.lock().unwrap(), "ack {thread} {number}").unwrap();
+                }
+            });
+        }
+    });
+}
+
+/// The last acknowledged number of each thread, once the child is dead.
+fn acknowledged(child: &mut Child) -> [Option<u64>; THREADS as usize] {
+    let mut last = [None; THREADS as usize];
+    for line in BufReader::new(child.stdout.take().unwrap()).split(b'\n').map_while(Result::ok) {
+        // The test harness prints before the first line's words.
+        let line = String::from_utf8_lossy(&line).into_owned();
+        let Some((_, words)) = line.split_once("ack ") else { continue };
+        let mut words = words.split(' ').map(str::parse::<u64>);
+        if let (Some(Ok(thread)), Some(Ok(number))) = (words.next(), words.next()) {
+            last[thread as usize] = Some(number);
+        }
+    }
+    last
+}
+
+#[test]
+fn acknowledged_commits_survive_kill_9() {
+    for round in 0..5_u64 {
+        let directory = tempfile::tempdir().unwrap();
+        let mut child = child_command("child_commits_for_ever", directory.path()).spawn().unwrap();
+        let last = thread::scope(|scope| {
+            let pid = rustix::process::Pid::from_child(&child);
+            scope.spawn(move || {
+                thread::sleep(Duration::from_millis(150 + 70 * round));
+                rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+            });
+            acknowledged(&mut child)
+        });
+        child.wait().unwrap();
+        let engine = open(directory.path());
+        for (thread, last) in (0..).zip(last) {
+            let last = last.expect("nothing was acknowledged: nothing was at stake");
+            assert!(last > 10, "only {last} acknowledged");
+            for number in 0..=last {
+                assert!(engine.get(&key(thread, number)).unwrap().is_some(), "{number} of {last} is lost");
+            }
+            // One more may have been on its way.
+            assert!(engine.get(&key(thread, last + 3)).unwrap().is_none());
+        }
+    }
+}
+
+/// The child: commits until the log may not grow any more, and checks that the engine then is what it
+/// says it is.
+#[test]
+#[ignore = "a child of a_failed_write_ends_all_writing"]
+fn child_fills_its_limit() {
+    let Some(directory) = directory() else { return };
+    let engine = open(Path::new(&directory));
+    let batch = |number| changes(vec![put(key(0, number), vec![7; 1000])]);
+    let mut number = 0;
+    let error = loop {
+        match engine.commit(&batch(number)) {
+            Ok(outcome) => assert_eq!(outcome, Outcome::Committed),
+            Err(error) => break error,
+        }
+        number += 1;
+    };
+    let efbig = Some(rustix::io::Errno::FBIG.raw_os_error());
+    assert_eq!(error.errno, efbig, "{error}");
+    assert_eq!(engine.commit(&batch(number + 1)).unwrap_err().errno, efbig);
+    assert_eq!(engine.sync().unwrap_err().errno, efbig);
+    assert_eq!(engine.poisoned_by().unwrap().errno, efbig);
+    assert!(engine.get(&key(0, number - 1)).unwrap().is_some(), "reads go on");
+    assert!(engine.get(&key(0, number)).unwrap().is_none(), "a failed commit is not seen");
+    println!("ack 0 {}", number - 1);
+}
+
+#[test]
+fn a_failed_write_ends_all_writing() {
+    let directory = tempfile::tempdir().unwrap();
+    let child = child_command("child_fills_its_limit", directory.path());
+    // The shell ignores the signal of an exceeded limit and sets one of 1 MiB (in blocks of 512 bytes).
+    let script = "trap '' XFSZ; ulimit -f 2048; exec \"$0\" \"$@\"";
+    let mut command = Command::new("sh");
+    command.args(["-c", script]).arg(child.get_program()).args(child.get_args());
+    command.env(DIRECTORY, directory.path()).stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let last = acknowledged(&mut child)[0].expect("the child did not get to its end");
+    assert!(child.wait().unwrap().success());
+    assert!(last > 100, "{last}");
+    let engine = open(directory.path());
+    for number in 0..=last {
+        assert!(engine.get(&key(0, number)).unwrap().is_some(), "{number} of {last} is lost");
+    }
+    commit(&engine, &changes(vec![put("after", "healed")]));
+    engine.sync().unwrap();
+}

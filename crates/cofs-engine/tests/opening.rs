@@ -1,0 +1,141 @@
+//! A store that can't be opened says why, and is left as it was.
+
+mod common;
+
+use std::{fs, path::Path};
+
+use cofs_engine::{EmbeddedEngine, EmbeddedOptions, Engine, EngineError};
+use common::{MEMORY_BYTES, changes, commit, open, put, scan};
+use rustix::io::Errno;
+
+fn options(directory: &Path) -> EmbeddedOptions {
+    EmbeddedOptions::new(directory, MEMORY_BYTES)
+}
+
+fn refused(options: &EmbeddedOptions, errno: Errno, words: &str) -> EngineError {
+    let Err(error) = EmbeddedEngine::open(options) else { panic!("opened: {options:?}") };
+    assert_eq!(error.errno, Some(errno.raw_os_error()), "{error}");
+    assert!(error.what.contains(words), "{error}");
+    assert!(error.what.contains(&*options.directory.to_string_lossy()), "{error} names no directory");
+    error
+}
+
+/// A store with one record in it, closed.
+fn store() -> tempfile::TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    commit(&open(directory.path()), &changes(vec![put("k", "v")]));
+    directory
+}
+
+fn names(directory: &Path) -> Vec<String> {
+    let mut names: Vec<_> =
+        fs::read_dir(directory).unwrap().map(|f| f.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn nothing_there() {
+    let directory = tempfile::tempdir().unwrap();
+    refused(&options(&directory.path().join("missing")), Errno::NOENT, "no metadata");
+    refused(&options(directory.path()), Errno::NOENT, "no metadata");
+    assert!(names(directory.path()).is_empty());
+}
+
+#[test]
+fn something_else_there() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("thesis.tex"), "\\begin").unwrap();
+    for create in [false, true] {
+        refused(
+            &EmbeddedOptions { create, ..options(directory.path()) },
+            Errno::INVAL,
+            "not a cofs metadata",
+        );
+    }
+    assert_eq!(names(directory.path()), ["thesis.tex"]);
+    let file = directory.path().join("thesis.tex");
+    refused(&options(&file), Errno::NOTDIR, "ot a directory");
+}
+
+#[test]
+fn made_by_a_newer_version() {
+    let directory = store();
+    fs::write(directory.path().join("cofs-engine"), "cofs engine, rocksdb, version 2\n").unwrap();
+    refused(&options(directory.path()), Errno::INVAL, "newer cofs");
+    fs::write(directory.path().join("cofs-engine"), b"\xff\xfe").unwrap();
+    refused(&options(directory.path()), Errno::INVAL, "not a cofs metadata");
+}
+
+#[test]
+fn never_completed() {
+    let directory = tempfile::tempdir().unwrap();
+    drop(open(directory.path()));
+    let marker = fs::read(directory.path().join("cofs-engine")).unwrap();
+    let half = tempfile::tempdir().unwrap();
+    fs::write(half.path().join("cofs-engine"), marker).unwrap();
+    refused(&options(half.path()), Errno::UCLEAN, "format the volume again");
+    open(half.path());
+}
+
+#[test]
+fn in_use() {
+    let directory = tempfile::tempdir().unwrap();
+    let engine = open(directory.path());
+    commit(&engine, &changes(vec![put("k", "v")]));
+    refused(&options(directory.path()), Errno::BUSY, "in use");
+    let reader =
+        EmbeddedEngine::open(&EmbeddedOptions { read_only: true, ..options(directory.path()) }).unwrap();
+    assert!(reader.get(b"k").unwrap().is_some());
+    drop(engine);
+    open(directory.path());
+}
+
+#[test]
+fn read_only_changes_nothing() {
+    let directory = store();
+    let before = names(directory.path());
+    let engine =
+        EmbeddedEngine::open(&EmbeddedOptions { read_only: true, ..options(directory.path()) }).unwrap();
+    assert_eq!(scan(&engine, b"", b"z", 10).len(), 1);
+    let error = engine.commit(&changes(vec![put("k", "w")])).unwrap_err();
+    assert_eq!(error.errno, Some(Errno::ROFS.raw_os_error()));
+    assert!(engine.sync().is_err());
+    drop(engine);
+    assert_eq!(names(directory.path()), before);
+}
+
+#[test]
+fn damaged() {
+    for (name, damage) in [("CURRENT", &b"nonsense\n"[..]), ("MANIFEST-", &[0xff; 4096])] {
+        let directory = store();
+        let victims = names(directory.path()).into_iter().filter(|n| n.starts_with(name));
+        for victim in victims {
+            fs::write(directory.path().join(victim), damage).unwrap();
+        }
+        let Err(error) = EmbeddedEngine::open(&options(directory.path())) else { panic!("{name} opened") };
+        assert_eq!(error.errno, Some(Errno::UCLEAN.raw_os_error()), "{name}: {error}");
+    }
+}
+
+#[test]
+fn reopening_keeps_everything() {
+    let directory = tempfile::tempdir().unwrap();
+    for round in 0..5_u8 {
+        let engine = open(directory.path());
+        assert_eq!(scan(&engine, b"", b"z", 1000).len(), usize::from(round) * 50);
+        commit(&engine, &changes((0..50_u8).map(|i| put([b'k', round, i], [0; 500])).collect()));
+    }
+}
+
+#[test]
+fn figures_are_there() {
+    let directory = tempfile::tempdir().unwrap();
+    let engine = open(directory.path());
+    commit(&engine, &changes((0..50_u8).map(|i| put([i], [0; 500])).collect()));
+    engine.get(&[1]).unwrap();
+    engine.get(&[77]).unwrap();
+    let stats = engine.stats();
+    assert!(stats.disk_bytes > 25_000 && stats.memory_bytes > 10_000, "{stats:?}");
+    assert!(stats.keys_estimate == 50 && stats.cache_hits >= 1 && stats.cache_misses >= 1, "{stats:?}");
+}
