@@ -6,23 +6,19 @@
 use std::{
     io,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, mpsc},
     thread::JoinHandle,
 };
 
-use cofs_fs::{FaceAbilities, FileSystem, Passthrough, Recall};
-use cofs_types::{Authority, FsResult, limits};
+use cofs_fs::FileSystem;
+use cofs_types::{FsResult, limits};
 
 use crate::{
-    abi::init,
-    dev_fuse::{DevFuse, Device},
-    dispatch::Service,
-    executor::Pool,
     mount::{self, MountError, MountOptions, Transport, Unmount},
-    notify::Notifier,
-    passthrough::{BackingFiles, privileged},
-    request::Dialect,
-    session::{self, Settled, Wishes},
+    negotiate::{Wishes, negotiate},
+    passthrough::privileged,
+    session::Session,
+    uring,
 };
 
 /// What carries the requests of a mount, and what was settled with the kernel.
@@ -98,15 +94,31 @@ pub fn mount<F: FileSystem>(fs: Arc<F>, point: &Path, options: &MountOptions) ->
     // From here on a failure takes the mount down again: dropping this does.
     let mut unfinished = Unfinished { point: Some(point) };
     let device = Arc::new(device);
-    let wishes =
-        Wishes { passthrough: privileged(), uring: false, transfer_bytes: limits::FUSE_TRANSFER_BYTES_MAX };
-    let settled = session::negotiate(device.fd(), wishes)?;
+    let (uring, declined) = match prepare_uring(options.transport) {
+        Ok(prepared) => (Some(prepared), String::new()),
+        Err(reason) => (None, reason),
+    };
+    let wishes = Wishes {
+        passthrough: privileged(),
+        uring: uring.is_some(),
+        transfer_bytes: uring.as_ref().map_or(limits::FUSE_TRANSFER_BYTES_MAX, |uring| uring.transfer_bytes),
+    };
+    let settled = negotiate(device.fd(), wishes)?;
     let session = Session::new(fs, device, settled, options)?;
-    let report = session.report();
+    let (tell, told) = mpsc::channel();
     let thread = std::thread::Builder::new().name("cofs-mount".into());
-    let session = thread.spawn(move || session.run()).map_err(MountError::Thread)?;
+    let session = thread.spawn(move || session.run(uring, declined, &tell)).map_err(MountError::Thread)?;
+    let report = told.recv().map_err(|_| MountError::Thread(io::Error::other("it has panicked")))?;
     let point = unfinished.point.take().unwrap_or_default();
     Ok(Mount { point, report, session: Some(session) })
+}
+
+/// Errors: why not, for the report.
+fn prepare_uring(asked: Transport) -> Result<uring::Prepared, String> {
+    match asked {
+        Transport::DevFuse => Err("asked for by option".into()),
+        Transport::Auto | Transport::Uring => uring::Prepared::new(),
+    }
 }
 
 /// A mount point with a mount on it that nobody serves yet.
@@ -122,70 +134,4 @@ impl Drop for Unfinished {
             tracing::warn!(%error, point = %point.display(), "the failed mount stays");
         }
     }
-}
-
-struct Session<F> {
-    fs: Arc<F>,
-    settled: Settled,
-    threads: usize,
-    pool: Arc<Pool>,
-    notifier: Arc<Notifier>,
-    recalls: JoinHandle<()>,
-    transport: DevFuse<F>,
-    abilities: FaceAbilities,
-}
-
-impl<F: FileSystem> Session<F> {
-    fn new(
-        fs: Arc<F>,
-        device: Arc<Device>,
-        settled: Settled,
-        options: &MountOptions,
-    ) -> Result<Self, MountError> {
-        let service = Arc::new(Service {
-            fs: fs.clone(),
-            dialect: Dialect { setxattr_ext: settled.has(init::SETXATTR_EXT) },
-            authority: if options.default_permissions { Authority::Checked } else { Authority::Unchecked },
-        });
-        let pool = Pool::new().map_err(MountError::Thread)?;
-        let notifier = Arc::new(Notifier::default());
-        let recalls = notifier.start(device.clone()).map_err(MountError::Thread)?;
-        let passthrough = settled
-            .has(init::PASSTHROUGH)
-            .then(|| Arc::new(BackingFiles::new(device.clone())) as Arc<dyn Passthrough>);
-        let abilities = FaceAbilities { passthrough, recall: Some(notifier.clone() as Arc<dyn Recall>) };
-        let transport = DevFuse::new(service, device, pool.clone(), settled.transfer_bytes);
-        let threads = options.threads.unwrap_or_else(cpus).max(1);
-        Ok(Self { fs, settled, threads, pool, notifier, recalls, transport, abilities })
-    }
-
-    fn report(&self) -> MountReport {
-        MountReport {
-            transport: Transport::DevFuse,
-            reason: String::new(),
-            protocol_minor: self.settled.minor,
-            features: self.settled.feature_names(),
-            passthrough: self.settled.has(init::PASSTHROUGH),
-            threads: self.threads,
-            transfer_bytes: self.settled.transfer_bytes,
-        }
-    }
-
-    fn run(self) -> FsResult<()> {
-        self.fs.attach(self.abilities.clone());
-        if let Err(error) = self.transport.run(self.threads) {
-            tracing::error!(%error, "nobody serves the mount");
-        }
-        self.pool.close();
-        let detached = cofs_fs::run(self.fs.detach());
-        self.notifier.close();
-        if self.recalls.join().is_err() {
-            tracing::error!("the thread for recalls has panicked");
-        }
-        detached
-    }
-}
-
-fn cpus() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
 }

@@ -16,12 +16,14 @@ mod executor;
 mod handle;
 mod memory;
 mod mount;
+mod negotiate;
 mod notify;
 mod passthrough;
 mod reply;
 mod request;
 mod session;
 mod translate;
+mod uring;
 
 pub use handle::{Mount, MountReport, mount};
 pub use mount::{FS_TYPE, MountError, MountOptions, Transport, Unmount, unmount};

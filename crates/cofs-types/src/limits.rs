@@ -96,6 +96,12 @@ pub const BLOCKING_QUEUE_MAX: usize = 4096;
 pub const FUSE_TRANSFER_BYTES_MAX: usize = 1 << 20;
 /// Requests of `/dev/fuse` in hand at one time, each with a buffer for the largest transfer.
 pub const FUSE_TASKS_MAX: usize = 64;
+/// Requests in hand on the io_uring queue of one CPU, those that wait included.
+pub const FUSE_QUEUE_DEPTH: usize = 32;
+/// Memory for requests over io_uring: so much, and so much more for each possible CPU. Transfers are made
+/// smaller, and queues shallower, until they fit.
+pub const FUSE_BUFFERS_BYTES: usize = 16 << 20;
+pub const FUSE_BUFFERS_BYTES_PER_CPU: usize = 1 << 20;
 /// Requests in the background (read-ahead, releases) that the kernel may have under way.
 pub const FUSE_BACKGROUND_MAX: u16 = 64;
 /// Inodes and entries that the kernel is still to be told to forget.

@@ -1,0 +1,128 @@
+//! One place for a request in a queue: memory that the kernel fills, and that the answer is taken from.
+//!
+//! The kernel and we take turns: a completion gives the memory to us, a commit gives it back. In between it
+//! belongs to the entry's task, wherever that is polled.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
+
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::{
+    abi::{InHeader, OutHeader, UringEntInOut, UringReqHeader},
+    dispatch::{Answer, Frame},
+    errno::Errno,
+    memory::{PAGE_BYTES, Pages},
+    request::Message,
+};
+
+const OP_IN_AT: usize = size_of::<[u8; 128]>();
+const IN_OUT_AT: usize = OP_IN_AT + size_of::<[u8; 128]>();
+const HEADER_BYTES: usize = size_of::<UringReqHeader>();
+
+/// Where the kernel is to find an entry's memory: `iovec`s of headers and payload, as it wants them.
+#[derive(Debug)]
+pub(crate) struct Addresses {
+    pub iovecs: [libc::iovec; 2],
+}
+
+// SAFETY: the addresses are only handed to the kernel; nothing is accessed through them here.
+unsafe impl Send for Addresses {}
+
+#[derive(Debug)]
+pub(crate) struct Entry {
+    header: Pages,
+    payload: Pages,
+    /// The number under which the finished request is to be committed, for the worker.
+    commit_id: Arc<AtomicU64>,
+}
+
+impl Entry {
+    pub fn new(transfer_bytes: usize) -> std::io::Result<Self> {
+        Ok(Self {
+            header: Pages::new(HEADER_BYTES)?,
+            payload: Pages::new(transfer_bytes.max(2 * PAGE_BYTES))?,
+            commit_id: Arc::default(),
+        })
+    }
+
+    pub fn addresses(&self) -> Addresses {
+        let of = |pages: &Pages| libc::iovec { iov_base: pages.address().cast(), iov_len: pages.len() };
+        Addresses { iovecs: [of(&self.header), of(&self.payload)] }
+    }
+
+    fn in_out(&self) -> Option<UringEntInOut> {
+        self.header.get(IN_OUT_AT..).and_then(|bytes| Some(UringEntInOut::read_from_prefix(bytes).ok()?.0))
+    }
+
+    fn in_header(&self) -> Option<InHeader> {
+        Some(InHeader::read_from_prefix(&self.header).ok()?.0)
+    }
+
+    /// Where `finish` leaves the number to commit.
+    pub fn commit_id(&self) -> Arc<AtomicU64> {
+        self.commit_id.clone()
+    }
+
+    /// Writes the answer's headers. An entry must be answered to be of use again, so that what needs no
+    /// answer, or could not be understood, is answered with EIO.
+    pub fn finish(&mut self, answer: Option<Answer>) {
+        let unique = self.in_header().map_or(0, |header| header.unique);
+        let answer = answer.unwrap_or(Answer { unique, outcome: Err(Errno(libc::EIO)) });
+        let (len, error) = match answer.outcome {
+            Ok(len) => (len, 0),
+            Err(errno) => (0, -errno.0),
+        };
+        let total = (size_of::<OutHeader>() + len) as u32;
+        let header = OutHeader { len: total, error, unique: answer.unique };
+        let in_out = UringEntInOut { payload_sz: len as u32, ..self.in_out().unwrap_or_default() };
+        self.commit_id.store(in_out.commit_id, Ordering::Release);
+        for (at, bytes) in [(0, header.as_bytes()), (IN_OUT_AT, in_out.as_bytes())] {
+            if let Some(place) = self.header.get_mut(at..at + bytes.len()) {
+                place.copy_from_slice(bytes);
+            }
+        }
+    }
+}
+
+impl Frame for Entry {
+    fn message(&self) -> Option<Message<'_>> {
+        let fixed = self.header.get(OP_IN_AT..IN_OUT_AT)?;
+        let payload_bytes = self.in_out()?.payload_sz as usize;
+        Some(Message::from_parts(self.in_header()?, fixed, self.payload.get(..payload_bytes)?))
+    }
+
+    fn answer(&mut self) -> &mut [u8] {
+        &mut self.payload
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_stands_where_the_kernel_looks_for_it() {
+        let mut entry = Entry::new(1 << 17).unwrap();
+        let request = InHeader { unique: 77, ..Default::default() };
+        entry.header[..40].copy_from_slice(request.as_bytes());
+        let in_out = UringEntInOut { commit_id: 77, payload_sz: 3, ..Default::default() };
+        entry.header[256..288].copy_from_slice(in_out.as_bytes());
+        entry.finish(Some(Answer { unique: 77, outcome: Ok(5) }));
+        assert_eq!(entry.header[..16], [21, 0, 0, 0, 0, 0, 0, 0, 77, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(entry.in_out().unwrap().payload_sz, 5);
+        assert_eq!(entry.commit_id().load(Ordering::Acquire), 77);
+        entry.finish(None);
+        assert_eq!(entry.header[4..8], (-libc::EIO).to_ne_bytes());
+    }
+
+    #[test]
+    fn a_payload_larger_than_its_place_is_no_message() {
+        let mut entry = Entry::new(1 << 17).unwrap();
+        let in_out = UringEntInOut { payload_sz: u32::MAX, ..Default::default() };
+        entry.header[256..288].copy_from_slice(in_out.as_bytes());
+        assert!(entry.message().is_none());
+    }
+}

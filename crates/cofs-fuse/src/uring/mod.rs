@@ -1,0 +1,162 @@
+//! The transport over io_uring: requests arrive on the CPU that they were made on.
+//!
+//! Order: everything that can fail (threads, rings, buffers) is had before INIT is answered, because a kernel
+//! that was promised queues holds all requests back until it has them; only then is the feature asked for.
+//! FORGET, INTERRUPT and the like still come over `/dev/fuse`, which one thread drains. Where something does
+//! not allow io_uring, the reason is kept for the report and `/dev/fuse` serves alone.
+
+mod entry;
+mod plan;
+mod ring;
+mod worker;
+
+use std::{
+    sync::{Arc, mpsc},
+    thread::JoinHandle,
+};
+
+use self::{
+    entry::Entry,
+    plan::{Plan, WorkerPlan},
+    worker::{Means, Start, Worker},
+};
+use crate::{
+    dev_fuse::Device,
+    dispatch::Service,
+    executor::{Pool, Rest, Work, become_worker},
+};
+use cofs_fs::FileSystem;
+
+const ENABLED: &str = "/sys/module/fuse/parameters/enable_uring";
+
+struct Waiting {
+    start: mpsc::Sender<Start>,
+    thread: JoinHandle<()>,
+}
+
+/// Workers with all they need, waiting for a connection. Dropped, they end.
+pub(crate) struct Prepared {
+    workers: Vec<Waiting>,
+    registered: mpsc::Receiver<Result<(), String>>,
+    pub transfer_bytes: usize,
+}
+
+/// Workers that serve.
+#[derive(Debug)]
+pub(crate) struct Running {
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Prepared {
+    /// Errors: why there can be no io_uring here, in words for the report.
+    pub fn new() -> Result<Self, String> {
+        enabled()?;
+        let plan = Plan::of_machine()?;
+        let (ready, prepared) = mpsc::channel();
+        let (registered, outcomes) = mpsc::channel();
+        let mut workers = Vec::new();
+        for worker in plan.workers {
+            workers.push(spawn(worker, plan.transfer_bytes, ready.clone(), registered.clone())?);
+        }
+        drop(ready);
+        for _ in &workers {
+            prepared.recv().map_err(|_| "an io_uring worker has panicked".to_owned())??;
+        }
+        Ok(Self { workers, registered: outcomes, transfer_bytes: plan.transfer_bytes })
+    }
+
+    pub fn threads(&self) -> usize {
+        self.workers.len()
+    }
+
+    /// Registers all queues. The second value tells what went wrong, in which case the kernel goes back to
+    /// `/dev/fuse` by itself.
+    pub fn start<F: FileSystem>(
+        self,
+        service: Arc<Service<F>>,
+        device: Arc<Device>,
+        pool: Arc<Pool>,
+    ) -> (Running, Result<(), String>) {
+        let life = move |entry, rest| -> Work { Box::pin(serve_requests(service.clone(), entry, rest)) };
+        let start = Start { device, pool, life: Arc::new(life) };
+        let mut threads = Vec::new();
+        for worker in self.workers {
+            // A worker that is gone is missed below.
+            let _ = worker.start.send(start.clone());
+            threads.push(worker.thread);
+        }
+        let outcome = threads.iter().try_for_each(|_| {
+            self.registered.recv().unwrap_or_else(|_| Err("an io_uring worker has panicked".into()))
+        });
+        (Running { threads }, outcome)
+    }
+}
+
+impl Running {
+    /// Waits until the kernel has given back every entry.
+    pub fn join(self) {
+        for thread in self.threads {
+            if thread.join().is_err() {
+                tracing::error!("an io_uring worker has panicked");
+            }
+        }
+    }
+}
+
+/// Whether the kernel's module lets io_uring be used. Errors: why not.
+fn enabled() -> Result<(), String> {
+    match std::fs::read_to_string(ENABLED) {
+        Ok(value) if value.trim() == "Y" => Ok(()),
+        Ok(_) => Err(format!("the kernel's fuse.enable_uring is off (echo Y > {ENABLED})")),
+        Err(_) => {
+            Err("the kernel has no FUSE over io_uring (Linux 6.14 or newer with CONFIG_FUSE_IO_URING)".into())
+        }
+    }
+}
+
+fn spawn(
+    plan: WorkerPlan,
+    transfer_bytes: usize,
+    ready: mpsc::Sender<Result<(), String>>,
+    registered: mpsc::Sender<Result<(), String>>,
+) -> Result<Waiting, String> {
+    let (start, started) = mpsc::channel::<Start>();
+    let name = plan.pin.map_or("cofs-fuse-rest".into(), |cpu| format!("cofs-fuse-cpu{cpu}"));
+    let work = move || {
+        let (means, outcome) = match Means::new(&plan, transfer_bytes) {
+            Ok(means) => (Some(means), Ok(())),
+            Err(error) => (None, Err(format!("io_uring cannot be used here: {error}"))),
+        };
+        // Whoever does not listen any more has given up, and sends no start.
+        let _ = ready.send(outcome);
+        if let (Some(means), Ok(start)) = (means, started.recv()) {
+            run(means, &start, &registered);
+        }
+    };
+    let thread = std::thread::Builder::new().name(name).spawn(work).map_err(|error| error.to_string())?;
+    Ok(Waiting { start, thread })
+}
+
+/// A worker's life. Tells `registered` whether the kernel took the entries.
+fn run(means: Means, start: &Start, registered: &mpsc::Sender<Result<(), String>>) {
+    become_worker();
+    let mut worker = match Worker::new(means, start) {
+        Ok(worker) => worker,
+        Err(error) => return drop(registered.send(Err(error.to_string()))),
+    };
+    let outcome = worker.register().map_err(|error| format!("the kernel refused an io_uring queue: {error}"));
+    // The listener waits for each worker's word, so that it is there.
+    let _ = registered.send(outcome);
+    if let Err(error) = worker.serve() {
+        tracing::error!(%error, "an io_uring worker ends before its mount");
+    }
+}
+
+/// The life of an entry's task: each poll after a rest is a request.
+async fn serve_requests<F: FileSystem>(service: Arc<Service<F>>, mut entry: Entry, rest: Rest) {
+    loop {
+        rest.until_polled().await;
+        let answer = service.serve(&mut entry).await;
+        entry.finish(answer);
+    }
+}

@@ -1,0 +1,116 @@
+//! Which queues a mount has, who serves them, and how much memory they may take.
+//!
+//! The kernel wants one queue for each *possible* CPU before it uses any, and puts a request on the queue of
+//! the CPU that it was made on. A CPU that this process may run on gets a worker pinned to it. The others
+//! (offline, or outside our cpuset, where other processes may still run) share one unpinned worker with
+//! shallow queues: hot-plug and containers work, and cost little.
+
+use cofs_types::limits;
+use rustix::thread::CpuSet;
+
+/// Requests in hand on a queue of a CPU that is not ours.
+const STRAY_DEPTH: usize = 1;
+/// Below this, large transfers would cost too many trips.
+const TRANSFER_BYTES_MIN: usize = 128 << 10;
+
+/// A worker's share.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct WorkerPlan {
+    pub pin: Option<usize>,
+    pub queues: Vec<u16>,
+    /// Requests in hand on each queue.
+    pub depth: usize,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Plan {
+    pub workers: Vec<WorkerPlan>,
+    /// Largest READ or WRITE, so that all buffers stay within their bound.
+    pub transfer_bytes: usize,
+}
+
+impl Plan {
+    /// The plan for this machine. Errors: in words, where the number of CPUs cannot be learned.
+    pub fn of_machine() -> Result<Self, String> {
+        let path = "/sys/devices/system/cpu/possible";
+        let text = std::fs::read_to_string(path).map_err(|error| format!("{path}: {error}"))?;
+        let possible = count(text.trim()).ok_or_else(|| format!("{path}: not a list of CPUs: {text:?}"))?;
+        let ours =
+            rustix::thread::sched_getaffinity(None).map_err(|error| format!("sched_getaffinity: {error}"))?;
+        Ok(Self::new(possible, |cpu| cpu < CpuSet::MAX_CPU && ours.is_set(cpu)))
+    }
+
+    fn new(possible: usize, ours: impl Fn(usize) -> bool) -> Self {
+        let queues = 0..possible.min(usize::from(u16::MAX));
+        let (mine, strays): (Vec<_>, Vec<_>) = queues.partition(|cpu| ours(*cpu));
+        let bound = limits::FUSE_BUFFERS_BYTES + possible * limits::FUSE_BUFFERS_BYTES_PER_CPU;
+        let (depth, transfer_bytes) = shape(bound, mine.len(), strays.len());
+        let mut workers: Vec<_> =
+            mine.iter().map(|&cpu| WorkerPlan { pin: Some(cpu), queues: vec![cpu as u16], depth }).collect();
+        if !strays.is_empty() {
+            let queues = strays.iter().map(|&cpu| cpu as u16).collect();
+            workers.push(WorkerPlan { pin: None, queues, depth: STRAY_DEPTH });
+        }
+        Self { workers, transfer_bytes }
+    }
+}
+
+/// Depth of our own queues and size of a transfer, such that all buffers stay below `bound`. Depth comes
+/// first: an operation that waits (a sync) keeps its place, and those behind it need others. What a transfer
+/// loses by being smaller is little: a trip costs a tenth of copying 256 KiB.
+fn shape(bound: usize, mine: usize, strays: usize) -> (usize, usize) {
+    let entries = mine * limits::FUSE_QUEUE_DEPTH + strays * STRAY_DEPTH;
+    let share = (bound / entries.max(1)).max(1);
+    let transfer_bytes = (1 << share.ilog2()).clamp(TRANSFER_BYTES_MIN, limits::FUSE_TRANSFER_BYTES_MAX);
+    let places = (bound / transfer_bytes).saturating_sub(strays * STRAY_DEPTH) / mine.max(1);
+    (places.clamp(1, limits::FUSE_QUEUE_DEPTH), transfer_bytes)
+}
+
+/// How many CPUs a list such as `0-3,8` names.
+fn count(list: &str) -> Option<usize> {
+    list.split(',')
+        .map(|range| {
+            let (first, last) = range.split_once('-').unwrap_or((range, range));
+            let (first, last): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
+            Some(last.checked_sub(first)? + 1)
+        })
+        .sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_of_cpus_are_counted() {
+        assert_eq!(count("0"), Some(1));
+        assert_eq!(count("0-1"), Some(2));
+        assert_eq!(count("0-3,8,10-11"), Some(7));
+        for bad in ["", "x", "3-1", "0-"] {
+            assert_eq!(count(bad), None, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn every_possible_cpu_has_a_queue_and_only_ours_are_pinned() {
+        let plan = Plan::new(4, |cpu| cpu == 1);
+        let depth = limits::FUSE_QUEUE_DEPTH;
+        let pinned = WorkerPlan { pin: Some(1), queues: vec![1], depth };
+        let strays = WorkerPlan { pin: None, queues: vec![0, 2, 3], depth: STRAY_DEPTH };
+        assert_eq!(plan.workers, [pinned, strays]);
+    }
+
+    #[test]
+    fn the_buffers_stay_within_their_bound_on_any_machine() {
+        for (possible, ours) in [(1, 1), (2, 2), (8, 8), (64, 64), (1024, 2), (512, 512)] {
+            let plan = Plan::new(possible, |cpu| cpu < ours);
+            let entries: usize = plan.workers.iter().map(|w| w.depth * w.queues.len()).sum();
+            let bound = limits::FUSE_BUFFERS_BYTES + possible * limits::FUSE_BUFFERS_BYTES_PER_CPU;
+            assert!(entries * plan.transfer_bytes <= bound, "{possible} {ours}");
+            assert!(plan.transfer_bytes.is_power_of_two());
+            assert!(plan.workers.iter().all(|w| w.pin.is_none() || w.depth >= 8));
+        }
+        let small = Plan::new(2, |_| true);
+        assert_eq!((small.transfer_bytes, small.workers[0].depth), (256 << 10, 32));
+    }
+}
