@@ -56,11 +56,12 @@ impl BackingStore for DirectoryStore {
         &self.path
     }
 
-    fn attach(&self) -> io::Result<()> {
+    fn attach(&self, accept: &mut dyn FnMut(&File) -> io::Result<()>) -> io::Result<()> {
         // Not O_PATH: syncfs(2) and fstatvfs want a descriptor that is really open.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let root = fs::openat(CWD, &self.path, flags, Mode::empty())?;
-        *self.root.write() = Some(Arc::new(File::from(root)));
+        let root = File::from(fs::openat(CWD, &self.path, flags, Mode::empty())?);
+        accept(&root)?;
+        *self.root.write() = Some(Arc::new(root));
         Ok(())
     }
 

@@ -21,7 +21,11 @@ use rustix::{
     io::Errno,
 };
 
-use crate::store::{BackingStore, Operation};
+use crate::{
+    object_directory::ObjectDirectory,
+    path,
+    store::{At, BackingStore, OpenMode, Operation},
+};
 
 /// fstat(2) of an object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -33,13 +37,8 @@ pub struct ObjectStat {
     pub ctime: Timestamp,
 }
 
-/// Told before an object's first sync that its directory entry must be durable too.
-pub(crate) trait Anchor: Send + Sync {
-    /// Makes the object's name durable if it may not be yet.
-    fn settle(&self) -> io::Result<()>;
-    /// Opens the object again, read-only.
-    fn reopen(&self) -> io::Result<File>;
-}
+/// The directory entry of an object that may not be durable yet: its directory, and the entry's turn in it.
+pub(crate) type Unsettled = (Arc<ObjectDirectory>, u64);
 
 /// One object, open. Shared by all who have the file open.
 pub struct ObjectFile {
@@ -49,7 +48,7 @@ pub struct ObjectFile {
     /// Taken when the first descriptor of a read-only object turned stale (network file systems).
     second: OnceLock<File>,
     store: Arc<dyn BackingStore>,
-    anchor: Box<dyn Anchor>,
+    unsettled: Option<Unsettled>,
     /// Serialises syncs; holds the errno of the one that failed.
     failed_sync: Mutex<Option<i32>>,
 }
@@ -60,9 +59,9 @@ impl ObjectFile {
         write: bool,
         file: File,
         store: Arc<dyn BackingStore>,
-        anchor: Box<dyn Anchor>,
+        unsettled: Option<Unsettled>,
     ) -> Self {
-        Self { id, write, file, second: OnceLock::new(), store, anchor, failed_sync: Mutex::new(None) }
+        Self { id, write, file, second: OnceLock::new(), store, unsettled, failed_sync: Mutex::new(None) }
     }
 
     pub fn id(&self) -> ObjectId {
@@ -76,6 +75,12 @@ impl ObjectFile {
 
     pub fn file(&self) -> &File {
         self.second.get().unwrap_or(&self.file)
+    }
+
+    /// The file below, unless a sync of it failed.
+    pub(crate) fn into_sound_file(self) -> Option<File> {
+        let sound = self.failed_sync.into_inner().is_none();
+        sound.then_some(self.file)
     }
 
     /// Reads at `offset`; fewer bytes than asked for only at the object's end.
@@ -119,14 +124,21 @@ impl ObjectFile {
             let source = io::Error::from_raw_os_error(errno);
             return Err(FsError::from_io("sync an object whose sync failed before", source));
         }
-        self.anchor
-            .settle()
+        self.settle()
             .and_then(|()| self.store.admit(Operation::Sync))
             .and_then(|()| if data_only { self.file().sync_data() } else { self.file().sync_all() })
             .map_err(|error| {
                 *failed = Some(error.raw_os_error().unwrap_or(Errno::IO.raw_os_error()));
                 FsError::from_io(CONTEXT, error)
             })
+    }
+
+    /// Makes the object's name durable if it may not be yet.
+    fn settle(&self) -> io::Result<()> {
+        match &self.unsettled {
+            Some((directory, turn)) => directory.settle(&*self.store, *turn),
+            None => Ok(()),
+        }
     }
 
     pub fn fallocate(&self, mode: FallocateMode, offset: u64, len_bytes: u64) -> FsResult<()> {
@@ -213,13 +225,17 @@ impl ObjectFile {
                 if self.second.get().is_some() {
                     return Err(error);
                 }
-                let again = self.anchor.reopen().map_err(|_| error)?;
+                let again = self.reopen().map_err(|_| error)?;
                 // Another thread may have been faster; its descriptor is as good.
                 let _ = self.second.set(again);
                 self.calling(context, operation, call)
             }
             other => other,
         }
+    }
+
+    fn reopen(&self) -> io::Result<File> {
+        self.store.open(At::root(&path::of_object(self.id.sequence())), OpenMode::Read)
     }
 }
 

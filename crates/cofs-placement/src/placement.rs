@@ -1,11 +1,29 @@
-//! The placement driver's front: pools, and the objects in them.
+//! The placement driver's front: the pools of one volume, and which of them gets the next object.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{
+    collections::HashSet,
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    thread::JoinHandle,
+};
 
-use cofs_types::{FsError, FsResult, InodeId, ObjectId, PoolId};
+use cofs_types::{FsError, FsResult, InodeId, ObjectId, PoolId, limits::POOLS_MAX};
+use parking_lot::Mutex;
 use uuid::Uuid;
 
-use crate::{ObjectFile, PoolSpace, scan::FoundObject};
+use crate::{
+    DirectoryStore, ObjectFile, PoolSpace,
+    boot::boot_id,
+    filler::{self, Signal},
+    format,
+    path::{self, DirectoryNumber},
+    pool::Pool,
+    scan::{self, FoundObject},
+    store::{At, BackingStore, OpenMode},
+};
 
 /// What a pool's medium is good at.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, serde::Serialize, serde::Deserialize)]
@@ -25,52 +43,225 @@ pub struct PoolConfig {
     pub tier: Tier,
 }
 
-/// An object handed out to an inode, open for reading and writing.
+/// An object handed out to an inode, open for reading and writing; empty, and with the present as its times.
 pub struct Taken {
     pub id: ObjectId,
     pub file: Arc<ObjectFile>,
 }
 
 /// The pools of one volume.
-pub struct Placement {}
+pub struct Placement {
+    pools: Vec<Pool>,
+    signal: Arc<Signal>,
+    filler: Mutex<Option<JoinHandle<()>>>,
+    /// Spreads objects over pools.
+    turn: AtomicU64,
+}
 
 impl Placement {
-    pub fn format_pool(_config: &PoolConfig, _volume: Uuid) -> FsResult<()> {
-        Err(FsError::NotImplemented)
+    /// Makes a directory (made itself, if only its last component is missing) a pool of `volume`.
+    ///
+    /// [`FsError::Exists`] if it is a pool already, [`FsError::NotEmpty`] if anything else is in it
+    /// (but `lost+found`); then nothing is changed.
+    pub fn format_pool(config: &PoolConfig, volume: Uuid) -> FsResult<()> {
+        match std::fs::create_dir(&config.directory) {
+            Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
+                return Err(FsError::from_io("make the directory of a pool", error));
+            }
+            _ => {}
+        }
+        let store: Arc<dyn BackingStore> = Arc::new(DirectoryStore::new(&config.directory));
+        format::format(&store, config, volume)
     }
-    pub fn open(_pools: &[PoolConfig], _volume: Uuid) -> FsResult<Self> {
-        Err(FsError::NotImplemented)
+
+    /// Opens the pools of `volume`. A pool that is not there opens as failed, and heals when it is.
+    ///
+    /// An error only for what no waiting heals: [`FsError::Corrupt`] for an identity that this program
+    /// cannot read, and nonsensical configurations.
+    pub fn open(pools: &[PoolConfig], volume: Uuid) -> FsResult<Self> {
+        let store = |config: &PoolConfig| -> Arc<dyn BackingStore> {
+            Arc::new(DirectoryStore::new(&config.directory))
+        };
+        let pools = pools.iter().map(|config| (config.clone(), store(config))).collect();
+        Self::open_with(pools, volume, boot_id())
     }
-    pub fn start_filler(self: &Arc<Self>) {}
-    pub fn fill_now(&self, _pool: PoolId, _count: usize) -> FsResult<usize> {
-        Err(FsError::NotImplemented)
+
+    /// As [`open`](Self::open), over any stores, in the run `boot` of the machine.
+    pub fn open_with(
+        pools: Vec<(PoolConfig, Arc<dyn BackingStore>)>,
+        volume: Uuid,
+        boot: Uuid,
+    ) -> FsResult<Self> {
+        if pools.is_empty() || pools.len() > POOLS_MAX {
+            return Err(FsError::InvalidArgument("a volume has 1 to 64 pools"));
+        }
+        let mut ids = HashSet::new();
+        if !pools.iter().all(|(config, _)| ids.insert(config.id)) {
+            return Err(FsError::InvalidArgument("two pools have one id"));
+        }
+        let signal = Arc::new(Signal::default());
+        let open = |(config, store)| Pool::open(config, store, volume, boot, Arc::clone(&signal));
+        let pools = pools.into_iter().map(open).collect::<FsResult<_>>()?;
+        Ok(Self { pools, signal, filler: Mutex::new(None), turn: AtomicU64::new(0) })
     }
-    pub fn take(&self, _ino: InodeId) -> FsResult<Taken> {
-        Err(FsError::NotImplemented)
+
+    /// Starts the background thread that creates objects ahead of need, once.
+    ///
+    /// Without it everything works, but each object is created when it is taken. It ends with
+    /// [`close`](Self::close), or when the driver is dropped.
+    pub fn start_filler(self: &Arc<Self>) {
+        let mut filler = self.filler.lock();
+        if filler.is_none() {
+            match filler::spawn(self, Arc::clone(&self.signal)) {
+                Ok(thread) => *filler = Some(thread),
+                Err(error) => tracing::warn!(%error, "no filler: objects are created when they are needed"),
+            }
+        }
     }
-    pub fn give_back(&self, _taken: Taken) {}
-    pub fn open_object(&self, _id: ObjectId, _write: bool) -> FsResult<Arc<ObjectFile>> {
-        Err(FsError::NotImplemented)
+
+    /// Creates `count` objects ahead of need, now; how many are ready then.
+    pub fn fill_now(&self, pool: PoolId, count: usize) -> FsResult<usize> {
+        let pool = self.pool(pool)?;
+        filler::burst(pool, count)?;
+        Ok(pool.ready.len())
     }
-    pub fn remove(&self, _id: ObjectId) -> FsResult<()> {
-        Err(FsError::NotImplemented)
+
+    /// An object for `ino`, tagged with it, from the pool that suits best: see [`take_on`](Self::take_on).
+    pub fn take(&self, ino: InodeId) -> FsResult<Taken> {
+        self.take_on(ino, None)
     }
-    pub fn space(&self) -> Vec<PoolSpace> {
-        Vec::new()
+
+    /// An object for `ino`, preferably on `tier`.
+    ///
+    /// Pools that refused or failed within the last second come last, those of another tier after those
+    /// of the right one; among equals the chance is proportional to the free space. If none has an object
+    /// the error is that of the pool asked first: `NoSpace`, `ReadOnly`, `Backing` with the errno below.
+    pub fn take_on(&self, ino: InodeId, tier: Option<Tier>) -> FsResult<Taken> {
+        if let [pool] = self.pools.as_slice() {
+            return pool.take(ino);
+        }
+        let mut left: Vec<&Pool> = self.pools.iter().collect();
+        let mut first = None;
+        while let Some(pool) = self.choose(&mut left, tier) {
+            match pool.take(ino) {
+                Ok(taken) => return Ok(taken),
+                Err(error) => {
+                    first.get_or_insert(error);
+                }
+            }
+        }
+        Err(first.unwrap_or(FsError::NoSpace))
     }
-    pub fn sync(&self) -> FsResult<()> {
-        Err(FsError::NotImplemented)
-    }
-    pub fn scan(&self, _pool: PoolId, _visit: &mut dyn FnMut(FoundObject) -> FsResult<()>) -> FsResult<()> {
-        Err(FsError::NotImplemented)
-    }
-    pub fn set_owner(&self, _id: ObjectId, _owner: InodeId) -> FsResult<()> {
-        Err(FsError::NotImplemented)
-    }
-    pub fn object_path(&self, _id: ObjectId) -> Option<PathBuf> {
+
+    /// Removes the pool to be asked next from `left`.
+    fn choose<'a>(&self, left: &mut Vec<&'a Pool>, tier: Option<Tier>) -> Option<&'a Pool> {
+        let rank = |pool: &Pool| (pool.is_refusing(), tier.is_some_and(|tier| tier != pool.config.tier));
+        let ranks: Vec<_> = left.iter().map(|pool| rank(pool)).collect();
+        let best = ranks.iter().min()?;
+        let weight = |pool: &Pool| u128::from(pool.space().map_or(0, |space| space.available_bytes)) + 1;
+        let equals: Vec<(usize, u128)> = left
+            .iter()
+            .zip(&ranks)
+            .enumerate()
+            .filter(|(_, (_, rank))| *rank == best)
+            .map(|(at, (pool, _))| (at, weight(pool)))
+            .collect();
+        let total: u128 = equals.iter().map(|(_, weight)| weight).sum();
+        // The golden ratio's multiples spread evenly over the unit interval (Weyl's sequence).
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        // total < 2^71, so the shift keeps the product within 128 bits.
+        let mut point = (u128::from(turn >> 8) * total) >> 56;
+        for &(at, weight) in &equals {
+            if point < weight {
+                return Some(left.swap_remove(at));
+            }
+            point -= weight;
+        }
         None
     }
+
+    /// Takes back an object whose commit did not happen. Never fails: at worst it leaves an orphan.
+    pub fn give_back(&self, taken: Taken) {
+        if let Ok(pool) = self.pool(taken.id.pool()) {
+            pool.give_back(taken);
+        }
+    }
+
+    /// Opens an object for reading, and with `write` for writing.
+    ///
+    /// [`FsError::NotFound`] if it is not there in a pool that is; other errors as they are below.
+    pub fn open_object(&self, id: ObjectId, write: bool) -> FsResult<Arc<ObjectFile>> {
+        self.pool(id.pool())?.open_object(id, write).map(Arc::new)
+    }
+
+    /// Removes an object. One that is not there is removed.
+    pub fn remove(&self, id: ObjectId) -> FsResult<()> {
+        self.pool(id.pool())?.remove(id.sequence())
+    }
+
+    /// Every pool's space and health, at most a second old.
+    pub fn space(&self) -> Vec<PoolSpace> {
+        self.pools.iter().map(Pool::report).collect()
+    }
+
+    /// Makes everything in all pools durable. All are tried; the first error is returned.
+    pub fn sync(&self) -> FsResult<()> {
+        self.pools.iter().map(Pool::sync).fold(Ok(()), Result::and)
+    }
+
+    /// Visits everything in a pool, in the order of the numbers; an error of `visit` ends it.
+    pub fn scan(&self, pool: PoolId, visit: &mut dyn FnMut(FoundObject) -> FsResult<()>) -> FsResult<()> {
+        scan::scan(self.pool(pool)?, visit)
+    }
+
+    /// Notes whose an object is: for repair.
+    pub fn set_owner(&self, id: ObjectId, owner: InodeId) -> FsResult<()> {
+        let pool = self.pool(id.pool())?;
+        let sequence = id.sequence();
+        pool.run("tag an object", || {
+            let directory = pool.directories.open(&*pool.store, DirectoryNumber::of(sequence))?;
+            let name = path::name_of(sequence);
+            let at = At::below(directory.file(), &name);
+            let file = pool.store.open(at, OpenMode::ReadWrite)?;
+            pool.tag(&directory, &file, sequence, Some(owner))
+        })
+    }
+
+    /// Where an object stands (or would); `None` if the volume has no such pool.
+    pub fn object_path(&self, id: ObjectId) -> Option<PathBuf> {
+        let pool = self.pool(id.pool()).ok()?;
+        Some(pool.store.path().join(path::of_object(id.sequence())))
+    }
+
+    /// Stops the filler, removes what is ready but unused, and notes a clean end in each pool. All are
+    /// tried; the first error is returned, and means that the next start looks at the last reservation.
     pub fn close(&self) -> FsResult<()> {
-        Err(FsError::NotImplemented)
+        self.signal.stop();
+        if let Some(filler) = self.filler.lock().take()
+            && filler.thread().id() != std::thread::current().id()
+        {
+            // A filler that panicked has said so.
+            let _ = filler.join();
+        }
+        self.pools.iter().map(Pool::close).fold(Ok(()), Result::and)
+    }
+
+    pub(crate) fn pools(&self) -> &[Pool] {
+        &self.pools
+    }
+
+    /// The pool `id`. Ids are positions in the configuration, almost always.
+    fn pool(&self, id: PoolId) -> FsResult<&Pool> {
+        self.pools
+            .get(usize::from(id.0))
+            .filter(|pool| pool.config.id == id)
+            .or_else(|| self.pools.iter().find(|pool| pool.config.id == id))
+            .ok_or_else(|| FsError::corrupt(format!("the volume has no pool {}", id.0)))
+    }
+}
+
+impl Drop for Placement {
+    fn drop(&mut self) {
+        self.signal.stop();
     }
 }

@@ -90,8 +90,9 @@ pub trait BackingStore: Send + Sync + 'static {
     /// Where the directory was found, for messages.
     fn path(&self) -> &Path;
 
-    /// Opens the root anew at its path. Until this succeeded, everything else fails with `ENOENT`.
-    fn attach(&self) -> io::Result<()>;
+    /// Opens the root anew at its path and keeps it if `accept` finds it right; else the one before
+    /// stays. Until this succeeded once, everything else fails with `ENOENT`.
+    fn attach(&self, accept: &mut dyn FnMut(&File) -> io::Result<()>) -> io::Result<()>;
 
     /// Called before every operation on an open file of this store.
     fn admit(&self, operation: Operation) -> io::Result<()> {

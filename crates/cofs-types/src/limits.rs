@@ -49,6 +49,14 @@ pub const OBJECTS_READY_MIN: usize = 16;
 pub const OBJECTS_READY_MAX: usize = 2048;
 /// Objects that the filler creates before it looks at the load again.
 pub const FILLER_BURST_MAX: usize = 64;
+/// Ready objects of a pool that are kept open, so that handing one out opens nothing.
+pub const OBJECTS_READY_OPEN_MAX: usize = 256;
+/// Object directories that a pool keeps open.
+pub const OBJECT_DIRECTORIES_OPEN_MAX: usize = 64;
+/// Object directories remembered as perhaps empty, to be removed in the background.
+pub const OBJECT_DIRECTORIES_EMPTIED_MAX: usize = 1024;
+/// Bytes of a pool's identity file.
+pub const POOL_IDENTITY_BYTES_MAX: u64 = 4096;
 /// Pools of one volume.
 pub const POOLS_MAX: usize = 64;
 
@@ -111,3 +119,9 @@ pub const FUSE_RECALLS_MAX: usize = 1 << 20;
 
 /// How far a directory's own times may lag behind in a crash.
 pub const DIRECTORY_TIMES_LAG: Duration = Duration::from_secs(1);
+/// How often a failed pool is looked at again, and how old a pool's free space may be.
+pub const POOL_PROBE_INTERVAL: Duration = Duration::from_secs(1);
+/// The longest pause of the filler after errors.
+pub const FILLER_BACKOFF_MAX: Duration = Duration::from_secs(5);
+/// How long the name of a new object may wait to be made durable in the background.
+pub const OBJECT_NAME_LAG: Duration = Duration::from_secs(1);

@@ -1,0 +1,165 @@
+//! A store that fails as told: for the tests of whoever works with objects.
+//!
+//! A fault names operations, an errno, how many of them pass first and how many then fail; it lasts until
+//! its count is used up or the store is healed. Operations that the kernel does on its own (through
+//! passthrough) are not met.
+
+use std::{fs::File, io, path::Path, sync::Arc};
+
+use parking_lot::Mutex;
+
+use crate::store::{At, BackingStore, EntryKind, OpenMode, Operation, Space};
+
+/// Which operations fail, how, and how often.
+#[derive(Clone, Debug)]
+pub struct Fault {
+    operations: Vec<Operation>,
+    errno: i32,
+    passing: u64,
+    failing: Option<u64>,
+}
+
+impl Fault {
+    /// `operations` (all, if empty) fail with `errno` until the store is healed.
+    pub fn new(operations: &[Operation], errno: i32) -> Self {
+        Self { operations: operations.to_vec(), errno, passing: 0, failing: None }
+    }
+
+    /// The first `count` operations pass.
+    pub fn after(self, count: u64) -> Self {
+        Self { passing: count, ..self }
+    }
+
+    /// Only `count` operations fail.
+    pub fn times(self, count: u64) -> Self {
+        Self { failing: Some(count), ..self }
+    }
+
+    /// Whether this operation fails now.
+    fn meets(&mut self, operation: Operation) -> bool {
+        if self.failing == Some(0) || !(self.operations.is_empty() || self.operations.contains(&operation)) {
+            return false;
+        }
+        if self.passing > 0 {
+            self.passing -= 1;
+            return false;
+        }
+        self.failing = self.failing.map(|left| left - 1);
+        true
+    }
+}
+
+/// Another store, with faults.
+pub struct FaultyStore {
+    inner: Arc<dyn BackingStore>,
+    faults: Mutex<Vec<Fault>>,
+    injected: Mutex<u64>,
+}
+
+impl FaultyStore {
+    pub fn new(inner: Arc<dyn BackingStore>) -> Self {
+        Self { inner, faults: Mutex::default(), injected: Mutex::new(0) }
+    }
+
+    pub fn inject(&self, fault: Fault) {
+        self.faults.lock().push(fault);
+    }
+
+    /// Removes all faults.
+    pub fn heal(&self) {
+        self.faults.lock().clear();
+    }
+
+    /// How many operations failed because of a fault: a test asserts that something was at stake.
+    pub fn injected(&self) -> u64 {
+        *self.injected.lock()
+    }
+}
+
+impl BackingStore for FaultyStore {
+    fn path(&self) -> &Path {
+        self.inner.path()
+    }
+
+    fn attach(&self, accept: &mut dyn FnMut(&File) -> io::Result<()>) -> io::Result<()> {
+        self.admit(Operation::Attach)?;
+        // What `accept` opens comes through this store again, if its caller holds this one.
+        self.inner.attach(accept)
+    }
+
+    fn admit(&self, operation: Operation) -> io::Result<()> {
+        let met =
+            self.faults.lock().iter_mut().find_map(|fault| fault.meets(operation).then_some(fault.errno));
+        match met {
+            Some(errno) => {
+                *self.injected.lock() += 1;
+                Err(io::Error::from_raw_os_error(errno))
+            }
+            None => self.inner.admit(operation),
+        }
+    }
+
+    fn open(&self, at: At<'_>, mode: OpenMode) -> io::Result<File> {
+        let create = mode == OpenMode::CreateNew;
+        self.admit(if create { Operation::Create } else { Operation::Open })?;
+        self.inner.open(at, mode)
+    }
+
+    fn make_directory(&self, at: At<'_>) -> io::Result<()> {
+        self.admit(Operation::MakeDirectory)?;
+        self.inner.make_directory(at)
+    }
+
+    fn remove_file(&self, at: At<'_>) -> io::Result<()> {
+        self.admit(Operation::RemoveFile)?;
+        self.inner.remove_file(at)
+    }
+
+    fn remove_directory(&self, at: At<'_>) -> io::Result<()> {
+        self.admit(Operation::RemoveDirectory)?;
+        self.inner.remove_directory(at)
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.admit(Operation::Rename)?;
+        self.inner.rename(from, to)
+    }
+
+    fn list(
+        &self,
+        directory: &File,
+        visit: &mut dyn FnMut(&[u8], EntryKind) -> io::Result<()>,
+    ) -> io::Result<()> {
+        self.admit(Operation::List)?;
+        self.inner.list(directory, visit)
+    }
+
+    fn space(&self) -> io::Result<Space> {
+        self.admit(Operation::Space)?;
+        self.inner.space()
+    }
+
+    fn sync_all(&self) -> io::Result<()> {
+        self.admit(Operation::SyncAll)?;
+        self.inner.sync_all()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fault_strikes_as_often_as_told() {
+        let store = FaultyStore::new(Arc::new(crate::DirectoryStore::new("/")));
+        store.inject(Fault::new(&[Operation::Write], 28).after(1).times(2));
+        let results: Vec<bool> = (0..5).map(|_| store.admit(Operation::Write).is_ok()).collect();
+        assert_eq!(results, [true, false, false, true, true]);
+        assert!(store.admit(Operation::Read).is_ok());
+        store.inject(Fault::new(&[], 5));
+        assert_eq!(store.admit(Operation::Read).unwrap_err().raw_os_error(), Some(5));
+        store.heal();
+        assert!(store.admit(Operation::Read).is_ok());
+        assert_eq!(store.injected(), 3);
+    }
+}

@@ -1,0 +1,130 @@
+//! A pool's identity: `cofs-pool.toml` in its directory.
+//!
+//! It says which volume the pool belongs to and as which of its pools, so that a directory that is not
+//! (or no longer) the pool, such as the empty mount point of a file system that is not mounted, is never
+//! taken for it. Format: `docs/design/placement.md`.
+
+use std::{
+    fs::File,
+    io::{self, Read, Write},
+};
+
+use cofs_types::limits;
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::{
+    PoolConfig,
+    store::{At, BackingStore, OpenMode, Operation},
+};
+
+pub const FILE: &str = "cofs-pool.toml";
+const FILE_NEW: &str = "cofs-pool.toml.new";
+/// The pool format that this program writes, and the newest it reads.
+pub const VERSION: u32 = 1;
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Identity {
+    version: u32,
+    volume: Uuid,
+    pool: u16,
+    name: String,
+}
+
+/// Why a directory is not the pool that was asked for.
+#[derive(Debug)]
+pub enum Mismatch {
+    /// It cannot be read; the errno is the cause's.
+    Unreadable(io::Error),
+    /// There is none: not formatted, or not mounted.
+    Absent,
+    Foreign,
+    Newer(u32),
+    Malformed(String),
+}
+
+impl Mismatch {
+    /// The errno for those who wanted something of the pool.
+    pub fn errno(&self) -> i32 {
+        match self {
+            Self::Unreadable(error) => error.raw_os_error().unwrap_or(Errno::IO.raw_os_error()),
+            _ => Errno::IO.raw_os_error(),
+        }
+    }
+}
+
+impl std::fmt::Display for Mismatch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Unreadable(error) => write!(f, "{FILE} cannot be read: {error}"),
+            Self::Absent => write!(f, "{FILE} is not there (not mounted?)"),
+            Self::Foreign => write!(f, "{FILE} is that of another volume or pool"),
+            Self::Newer(version) => write!(f, "pool format {version} is newer than this program"),
+            Self::Malformed(why) => write!(f, "{FILE} is malformed: {why}"),
+        }
+    }
+}
+
+impl Identity {
+    pub fn new(config: &PoolConfig, volume: Uuid) -> Self {
+        Self { version: VERSION, volume, pool: config.id.0, name: config.name.clone() }
+    }
+
+    /// Checks that `root` is the directory of this pool. The name is for people and may change.
+    pub fn check(&self, store: &dyn BackingStore, root: Option<&File>) -> Result<(), Mismatch> {
+        let text = read(store, root)?;
+        #[derive(Deserialize)]
+        struct Version {
+            version: u32,
+        }
+        let malformed = |error: toml::de::Error| Mismatch::Malformed(error.message().to_owned());
+        let Version { version } = toml::from_str(&text).map_err(malformed)?;
+        if version > VERSION {
+            return Err(Mismatch::Newer(version));
+        }
+        let found: Self = toml::from_str(&text).map_err(malformed)?;
+        let same = found.volume == self.volume && found.pool == self.pool;
+        if same { Ok(()) } else { Err(Mismatch::Foreign) }
+    }
+
+    /// Writes it durably; the directory is a pool from the rename on.
+    pub fn write(&self, store: &dyn BackingStore) -> io::Result<()> {
+        let text = toml::to_string(self).map_err(io::Error::other)?;
+        match store.remove_file(At::root(FILE_NEW)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let mut file = store.open(At::root(FILE_NEW), OpenMode::CreateNew)?;
+        store.admit(Operation::Write)?;
+        file.write_all(text.as_bytes())?;
+        store.admit(Operation::Sync)?;
+        file.sync_all()?;
+        store.rename(FILE_NEW, FILE)?;
+        store.open(At::root("."), OpenMode::Directory)?.sync_all()
+    }
+}
+
+/// Whether `name` may stand in a directory that is to become a pool: what a file system is born with, and
+/// what a format that was cut short leaves.
+pub fn harmless(name: &[u8]) -> bool {
+    name == b"lost+found" || name == FILE_NEW.as_bytes()
+}
+
+fn read(store: &dyn BackingStore, root: Option<&File>) -> Result<String, Mismatch> {
+    let unreadable = |error: io::Error| match error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Mismatch::Absent,
+        _ => Mismatch::Unreadable(error),
+    };
+    let file = store.open(At { directory: root, path: FILE }, OpenMode::Read).map_err(unreadable)?;
+    store.admit(Operation::Read).map_err(Mismatch::Unreadable)?;
+    let mut text = String::new();
+    file.take(limits::POOL_IDENTITY_BYTES_MAX).read_to_string(&mut text).map_err(|error| {
+        match error.kind() {
+            io::ErrorKind::InvalidData => Mismatch::Malformed("not text".to_owned()),
+            _ => Mismatch::Unreadable(error),
+        }
+    })?;
+    Ok(text)
+}

@@ -1,0 +1,141 @@
+//! The numbers that a pool's next objects get.
+//!
+//! Numbers below the reserved end are given out from memory; a further block is reserved durably before
+//! its first number is used. The window that a crash leaves to look at is bounded: older objects that
+//! were created and never handed out are then orphans, which a scan finds.
+
+use std::{io, ops::Range};
+
+use cofs_types::limits::{OBJECT_RESERVATION, OBJECTS_READY_MAX};
+use parking_lot::Mutex;
+use uuid::Uuid;
+
+use crate::{
+    reservation::{Reservation, ReservationFile},
+    store::BackingStore,
+};
+
+/// Numbers between the beginning of the window and its end, at most.
+pub const WINDOW_MAX: u64 = 2 * OBJECT_RESERVATION + OBJECTS_READY_MAX as u64;
+
+#[derive(Clone, Default)]
+struct State {
+    next: u64,
+    end: u64,
+    look_from: u64,
+    /// What a crash of the process before left to look at.
+    unsettled: Option<Range<u64>>,
+}
+
+pub struct Numbers {
+    boot: Uuid,
+    /// Held over the durable write; taken before `state`.
+    file: Mutex<Option<ReservationFile>>,
+    state: Mutex<State>,
+}
+
+impl Numbers {
+    /// `boot` tells this run of the machine from others: see [`unsettled`](Self::unsettled).
+    pub fn new(boot: Uuid) -> Self {
+        Self { boot, file: Mutex::new(None), state: Mutex::default() }
+    }
+
+    /// Reads the reservations, if that was not done.
+    pub fn load(&self, store: &dyn BackingStore) -> io::Result<()> {
+        let mut file = self.file.lock();
+        if file.is_some() {
+            return Ok(());
+        }
+        let found = ReservationFile::open(store)?;
+        let Reservation { look_from, end, boot, clean } = found.current();
+        let mut state = self.state.lock();
+        // After the pool was away for a while, what was reserved before holds.
+        if state.end == 0 {
+            let unsettled =
+                (!clean && boot == self.boot && !boot.is_nil() && look_from < end).then_some(look_from..end);
+            *state = State { next: end, end, look_from, unsettled };
+        }
+        *file = Some(found);
+        Ok(())
+    }
+
+    /// Forgets the open file: the pool's root changed.
+    pub fn detach(&self) {
+        *self.file.lock() = None;
+    }
+
+    /// A number that was never given out before. `lowest` tells the lowest that is created and not handed out.
+    pub fn take(&self, store: &dyn BackingStore, lowest: &dyn Fn() -> Option<u64>) -> io::Result<u64> {
+        loop {
+            {
+                let mut state = self.state.lock();
+                if state.next < state.end {
+                    state.next += 1;
+                    return Ok(state.next - 1);
+                }
+            }
+            self.reserve(store, 0, lowest)?;
+        }
+    }
+
+    /// Reserves a further block if no more than `left` numbers are.
+    pub fn reserve(
+        &self,
+        store: &dyn BackingStore,
+        left: u64,
+        lowest: &dyn Fn() -> Option<u64>,
+    ) -> io::Result<()> {
+        self.load(store)?;
+        let mut file = self.file.lock();
+        let Some(file) = &mut *file else { return Err(io::ErrorKind::NotFound.into()) };
+        let State { next, end, unsettled, .. } = self.state.lock().clone();
+        if end - next > left {
+            return Ok(());
+        }
+        let end = end + OBJECT_RESERVATION;
+        let unsettled = unsettled.map_or(next, |window| window.start);
+        let look_from = lowest().unwrap_or(next).min(next).min(unsettled).max(end.saturating_sub(WINDOW_MAX));
+        file.write(store, Reservation { look_from, end, boot: self.boot, clean: false })?;
+        let mut state = self.state.lock();
+        state.end = end;
+        state.look_from = look_from;
+        Ok(())
+    }
+
+    /// Notes a clean end: nothing has to be looked at, and numbering goes on where it stopped.
+    pub fn close(&self, store: &dyn BackingStore) -> io::Result<()> {
+        let mut file = self.file.lock();
+        let Some(file) = &mut *file else { return Ok(()) };
+        if file.current().clean {
+            return Ok(());
+        }
+        let mut state = self.state.lock();
+        let next = state.next;
+        file.write(store, Reservation { look_from: next, end: next, boot: self.boot, clean: true })?;
+        state.end = next;
+        state.look_from = next;
+        Ok(())
+    }
+
+    /// The first number not given out yet.
+    pub fn next(&self) -> u64 {
+        self.state.lock().next
+    }
+
+    /// The beginning of the window that was last written down.
+    pub fn look_from(&self) -> u64 {
+        self.state.lock().look_from
+    }
+
+    /// The numbers among which objects may stand that were created and never handed out.
+    ///
+    /// Only after a crash of the process: after one of the machine an object's tag may be lost while the
+    /// commit that names it survived, so that an untagged object may be somebody's. Those are left to `gc`.
+    pub fn unsettled(&self) -> Option<Range<u64>> {
+        self.state.lock().unsettled.clone()
+    }
+
+    pub fn settled(&self) {
+        self.state.lock().unsettled = None;
+    }
+}

@@ -1,0 +1,218 @@
+//! Whose an object is: the tag that a volume can be rebuilt by.
+//!
+//! The tag is the extended attribute `user.cofs.ino`, the inode's number in decimal. Where the file system
+//! has none, it is a record in the append-only log `owners` of the object's directory; of an object's
+//! records the last counts, and what is torn or illegible is as if it were not there.
+//!
+//! A record's 32 bytes, little-endian: magic `cofsown\x01`, index of the object in its directory, inode
+//! number (0: nobody's), SipHash-1-3 (key 0) of the 24 bytes before.
+
+use std::{collections::HashMap, fs::File, hash::Hasher, io, os::unix::fs::FileExt};
+
+use cofs_types::{InodeId, limits::OBJECTS_PER_DIRECTORY};
+use rustix::{
+    fs::{XattrFlags, fgetxattr, fremovexattr, fsetxattr},
+    io::Errno,
+};
+use siphasher::sip::SipHasher13;
+
+use crate::{
+    path,
+    store::{At, BackingStore, OpenMode, Operation},
+};
+
+pub const XATTR: &str = "user.cofs.ino";
+const RECORD_BYTES: usize = 32;
+const MAGIC: [u8; 8] = *b"cofsown\x01";
+/// Digits of the largest inode number.
+const DECIMAL_BYTES_MAX: usize = 20;
+
+/// Whether the file system below refused because it has no extended attributes.
+pub fn unsupported(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(Errno::OPNOTSUPP.raw_os_error())
+}
+
+/// Tags an open object by its extended attribute.
+pub fn set_xattr(store: &dyn BackingStore, object: &File, owner: InodeId) -> io::Result<()> {
+    store.admit(Operation::Tag)?;
+    Ok(fsetxattr(object, XATTR, owner.get().to_string().as_bytes(), XattrFlags::empty())?)
+}
+
+pub fn clear_xattr(store: &dyn BackingStore, object: &File) -> io::Result<()> {
+    store.admit(Operation::Tag)?;
+    match fremovexattr(object, XATTR) {
+        Err(Errno::NODATA) => Ok(()),
+        other => Ok(other?),
+    }
+}
+
+/// What the extended attribute says; nobody if there is none or it is no inode's number.
+pub fn get_xattr(store: &dyn BackingStore, object: &File) -> io::Result<Option<InodeId>> {
+    let mut value = [0; DECIMAL_BYTES_MAX];
+    let found =
+        store.admit(Operation::ReadTag).and_then(|()| Ok(fgetxattr(object, XATTR, value.as_mut_slice())?));
+    match found {
+        Ok(length) => Ok(value.get(..length).and_then(parse)),
+        Err(error) => match error.raw_os_error().map(Errno::from_raw_os_error) {
+            Some(Errno::NODATA | Errno::OPNOTSUPP | Errno::RANGE) => Ok(None),
+            _ => Err(error),
+        },
+    }
+}
+
+fn parse(value: &[u8]) -> Option<InodeId> {
+    let text = str::from_utf8(value).ok()?;
+    text.bytes().all(|byte| byte.is_ascii_digit()).then_some(())?;
+    InodeId::new(text.parse().ok()?)
+}
+
+/// The log of one directory, open for appending. Its writers are serialised by whoever holds it.
+pub struct OwnerLog {
+    file: File,
+    end_bytes: u64,
+}
+
+impl OwnerLog {
+    /// Opens the log in `directory`, creating it if need be. A torn tail will be written over.
+    pub fn open(store: &dyn BackingStore, directory: &File) -> io::Result<Self> {
+        let at = At::below(directory, path::OWNERS);
+        let file = match store.open(at, OpenMode::CreateNew) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                store.open(at, OpenMode::ReadWrite)?
+            }
+            other => other?,
+        };
+        let length = file.metadata()?.len();
+        Ok(Self { file, end_bytes: length - length % RECORD_BYTES as u64 })
+    }
+
+    pub fn append(&mut self, store: &dyn BackingStore, index: u64, owner: Option<InodeId>) -> io::Result<()> {
+        store.admit(Operation::Write)?;
+        self.file.write_all_at(&encode(index, owner), self.end_bytes)?;
+        self.end_bytes += RECORD_BYTES as u64;
+        Ok(())
+    }
+
+    pub fn sync(&self, store: &dyn BackingStore) -> io::Result<()> {
+        store.admit(Operation::Sync)?;
+        self.file.sync_data()
+    }
+}
+
+/// All that the log of `directory` says, by index. Empty if there is no log.
+pub fn read_log(store: &dyn BackingStore, directory: &File) -> io::Result<HashMap<u64, InodeId>> {
+    let mut owners = HashMap::new();
+    let file = match store.open(At::below(directory, path::OWNERS), OpenMode::Read) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(owners),
+        other => other?,
+    };
+    let mut block = [0; RECORD_BYTES * 128];
+    let mut offset = 0;
+    loop {
+        store.admit(Operation::Read)?;
+        let length = read_up_to(&file, &mut block, offset)?;
+        let records = block.get(..length).unwrap_or_default().as_chunks::<RECORD_BYTES>().0;
+        for (index, owner) in records.iter().filter_map(decode) {
+            match owner {
+                Some(owner) => owners.insert(index, owner),
+                None => owners.remove(&index),
+            };
+        }
+        if length < block.len() {
+            return Ok(owners);
+        }
+        offset += length as u64;
+    }
+}
+
+fn read_up_to(file: &File, block: &mut [u8], offset: u64) -> io::Result<usize> {
+    let mut done = 0;
+    while let Some(rest) = block.get_mut(done..).filter(|rest| !rest.is_empty()) {
+        match file.read_at(rest, offset + done as u64) {
+            Ok(0) => break,
+            Ok(count) => done += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(done)
+}
+
+fn checksum(bytes: &[u8]) -> u64 {
+    let mut hasher = SipHasher13::new();
+    hasher.write(bytes);
+    hasher.finish()
+}
+
+fn encode(index: u64, owner: Option<InodeId>) -> [u8; RECORD_BYTES] {
+    let mut bytes = [0; RECORD_BYTES];
+    bytes[..8].copy_from_slice(&MAGIC);
+    bytes[8..16].copy_from_slice(&index.to_le_bytes());
+    bytes[16..24].copy_from_slice(&owner.map_or(0, InodeId::get).to_le_bytes());
+    let sum = checksum(&bytes[..24]);
+    bytes[24..].copy_from_slice(&sum.to_le_bytes());
+    bytes
+}
+
+fn decode(bytes: &[u8; RECORD_BYTES]) -> Option<(u64, Option<InodeId>)> {
+    let word = |at: usize| bytes.get(at..at + 8)?.try_into().ok().map(u64::from_le_bytes);
+    if bytes[..8] != MAGIC || word(24)? != checksum(&bytes[..24]) {
+        return None;
+    }
+    let index = word(8).filter(|&index| index < OBJECTS_PER_DIRECTORY)?;
+    Some((index, InodeId::new(word(16)?)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::DirectoryStore;
+
+    fn ino(number: u64) -> InodeId {
+        InodeId::new(number).unwrap()
+    }
+
+    #[test]
+    fn the_last_record_counts_and_a_torn_tail_does_not() {
+        let scratch = tempfile::tempdir().unwrap();
+        let store = DirectoryStore::new(scratch.path());
+        let directory = File::open(scratch.path()).unwrap();
+        let mut log = OwnerLog::open(&store, &directory).unwrap();
+        log.append(&store, 3, Some(ino(7))).unwrap();
+        log.append(&store, 3, Some(ino(8))).unwrap();
+        log.append(&store, 4, Some(ino(9))).unwrap();
+        log.append(&store, 4, None).unwrap();
+        assert_eq!(read_log(&store, &directory).unwrap(), HashMap::from([(3, ino(8))]));
+
+        let raw = std::fs::OpenOptions::new().write(true).open(scratch.path().join("owners")).unwrap();
+        raw.write_all_at(&encode(5, Some(ino(10)))[..17], 4 * 32).unwrap();
+        assert_eq!(read_log(&store, &directory).unwrap(), HashMap::from([(3, ino(8))]));
+
+        let mut log = OwnerLog::open(&store, &directory).unwrap();
+        log.append(&store, 6, Some(ino(11))).unwrap();
+        assert_eq!(read_log(&store, &directory).unwrap(), HashMap::from([(3, ino(8)), (6, ino(11))]));
+    }
+
+    #[test]
+    fn damage_in_the_middle_costs_one_record() {
+        let scratch = tempfile::tempdir().unwrap();
+        let store = DirectoryStore::new(scratch.path());
+        let directory = File::open(scratch.path()).unwrap();
+        let mut log = OwnerLog::open(&store, &directory).unwrap();
+        for index in 0..300 {
+            log.append(&store, index, Some(ino(index + 1))).unwrap();
+        }
+        let raw = std::fs::OpenOptions::new().write(true).open(scratch.path().join("owners")).unwrap();
+        raw.write_all_at(&[1], 150 * 32 + 18).unwrap();
+        let owners = read_log(&store, &directory).unwrap();
+        assert_eq!((owners.len(), owners.get(&150), owners.get(&299)), (299, None, Some(&ino(300))));
+    }
+
+    #[test]
+    fn only_inode_numbers_are_read_from_tags() {
+        assert_eq!(parse(b"42"), Some(ino(42)));
+        for value in [&b""[..], b"0", b"+1", b"-1", b"1 ", b"99999999999999999999", b"\xff"] {
+            assert_eq!(parse(value), None, "{value:?}");
+        }
+    }
+}

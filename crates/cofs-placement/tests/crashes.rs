@@ -1,0 +1,191 @@
+//! What a crash leaves, and what the next start makes of it. A crash here is a driver that is dropped
+//! without being closed.
+
+mod common;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use cofs_types::ObjectId;
+use common::{BOOT, POOL, World, crash, entries_per_directory, eventually, id, ino, scan};
+use proptest::prelude::*;
+use uuid::Uuid;
+
+#[test]
+fn what_was_ready_at_a_crash_is_ready_again_without_new_objects() {
+    for world in [World::new(1), World::without_xattrs()] {
+        let placement = world.open();
+        placement.fill_now(POOL, 40).unwrap();
+        let taken: Vec<_> = (1..=10).map(|number| placement.take(ino(number)).unwrap().id).collect();
+        crash(placement);
+
+        let placement = world.open();
+        placement.start_filler();
+        eventually("the thirty are ready again", || placement.space()[0].ready >= 30);
+        assert!(entries_per_directory(world.directory()).contains(&40), "no further ones among them");
+        let again: BTreeSet<_> = (11..=40).map(|n| placement.take(ino(n)).unwrap().id).collect();
+        assert!(again.iter().all(|id| id.sequence() <= 40 && !taken.contains(id)), "{again:?}");
+    }
+}
+
+#[test]
+fn a_crash_of_the_machine_leaves_untagged_objects_to_the_collector() {
+    // Their tags may be lost, and the commit that names them not.
+    let mut world = World::new(1);
+    world.open().fill_now(POOL, 40).unwrap();
+    world.boot = Uuid::from_u128(0xb008);
+    let placement = world.open();
+    placement.start_filler();
+    eventually("the filler has run", || placement.space()[0].ready >= 16);
+    let taken = placement.take(ino(1)).unwrap();
+    assert!(taken.id.sequence() > 40);
+    let found = scan(&placement).0;
+    assert!((1..=40).all(|sequence| found[&sequence].owner.is_none()));
+    placement.close().unwrap();
+    assert!(scan(&placement).0.iter().take(40).all(|(_, seen)| !seen.ready));
+    crash(placement);
+
+    // Control: in the same boot they are taken up.
+    world.boot = BOOT;
+    let world = World::new(1);
+    world.open().fill_now(POOL, 40).unwrap();
+    let placement = world.open();
+    placement.start_filler();
+    eventually("the filler has run", || placement.space()[0].ready >= 16);
+    assert!(placement.take(ino(1)).unwrap().id.sequence() <= 40);
+}
+
+#[test]
+fn a_start_after_a_crash_looks_at_the_last_reservations_only() {
+    let world = World::new(1);
+    let placement = world.open();
+    for number in 1..=12_000 {
+        placement.take(ino(number)).unwrap();
+    }
+    // An orphan from long ago, and one from just now, as a crash between creation and tag leaves them.
+    for sequence in [100, 12_100] {
+        let path = placement.object_path(id(sequence)).unwrap();
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::remove_file(&path).ok();
+        std::fs::write(path, "").unwrap();
+    }
+    crash(placement);
+    let placement = world.open();
+    placement.start_filler();
+    eventually("the filler has run", || placement.space()[0].ready >= 16);
+    let ids: Vec<_> = (1..=16).map(|n| placement.take(ino(n)).unwrap().id.sequence()).collect();
+    assert!(ids.contains(&12_100) && !ids.contains(&100), "{ids:?}");
+    let found = scan(&placement).0;
+    assert!(!found[&100].ready && found[&100].owner.is_none(), "the old one is for the collector");
+}
+
+#[test]
+fn a_clean_end_leaves_nothing_and_numbering_goes_on() {
+    let world = World::new(1);
+    let placement = world.open();
+    placement.fill_now(POOL, 30).unwrap();
+    let last = placement.take(ino(1)).unwrap().id.sequence();
+    placement.close().unwrap();
+    assert_eq!(scan(&placement).0.keys().copied().collect::<Vec<_>>(), [last]);
+    crash(placement);
+    let placement = world.open();
+    let next = placement.take(ino(2)).unwrap().id.sequence();
+    assert_eq!(next, 31, "numbers that were used are not used again, and no block is wasted");
+}
+
+/// What a volume's user does between crashes.
+#[derive(Clone, Debug)]
+enum Step {
+    Take,
+    GiveBack(usize),
+    Remove(usize),
+    Fill(usize),
+    Close,
+    Crash,
+    Reboot,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        12 => Just(Step::Take),
+        3 => any::<usize>().prop_map(Step::GiveBack),
+        4 => any::<usize>().prop_map(Step::Remove),
+        2 => (1usize..700).prop_map(Step::Fill),
+        1 => Just(Step::Close),
+        2 => Just(Step::Crash),
+        1 => Just(Step::Reboot),
+    ]
+}
+
+/// Runs steps against a volume; after each the objects held are checked to be there and their owners'.
+fn run(mut world: World, steps: Vec<Step>) {
+    let mut placement = world.open();
+    let mut held: BTreeMap<ObjectId, u64> = BTreeMap::new();
+    let mut gone: BTreeSet<ObjectId> = BTreeSet::new();
+    let mut owner = 0;
+    for step in steps {
+        let nth = |held: &BTreeMap<ObjectId, u64>, n: usize| {
+            (!held.is_empty()).then(|| *held.keys().nth(n % held.len()).unwrap())
+        };
+        match step {
+            Step::Take => {
+                owner += 1;
+                let taken = placement.take(ino(owner)).unwrap();
+                assert_eq!(taken.file.stat().unwrap().size_bytes, 0);
+                taken.file.write_all_at(&owner.to_le_bytes(), 0).unwrap();
+                assert!(!gone.contains(&taken.id), "a number was used again: {}", taken.id);
+                assert_eq!(held.insert(taken.id, owner), None, "handed out twice");
+            }
+            Step::GiveBack(n) => {
+                let Some(id) = nth(&held, n) else { continue };
+                held.remove(&id);
+                let file = placement.open_object(id, true).unwrap();
+                placement.give_back(cofs_placement::Taken { id, file });
+            }
+            Step::Remove(n) => {
+                let Some(id) = nth(&held, n) else { continue };
+                held.remove(&id);
+                gone.insert(id);
+                placement.remove(id).unwrap();
+            }
+            Step::Fill(count) => drop(placement.fill_now(POOL, count).unwrap()),
+            Step::Close => {
+                placement.close().unwrap();
+                placement = world.open();
+            }
+            Step::Crash | Step::Reboot => {
+                crash(placement);
+                if matches!(step, Step::Reboot) {
+                    world.boot = Uuid::from_u128(world.boot.as_u128() + 1);
+                }
+                placement = world.open();
+                placement.start_filler();
+            }
+        }
+    }
+    let found = scan(&placement).0;
+    for (id, owner) in &held {
+        let seen = found[&id.sequence()];
+        assert_eq!((seen.owner, seen.size_bytes), (Some(ino(*owner)), 8), "{id}");
+        let mut bytes = [0; 8];
+        placement.open_object(*id, false).unwrap().read_at(&mut bytes, 0).unwrap();
+        assert_eq!(u64::from_le_bytes(bytes), *owner);
+    }
+    let strays =
+        found.iter().filter(|(sequence, seen)| seen.owner.is_some() && !held.contains_key(&id(**sequence)));
+    assert_eq!(strays.count(), 0, "what nobody holds has no owner");
+    assert!(entries_per_directory(world.directory()).iter().all(|&count| count <= 512));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+
+    #[test]
+    fn numbers_are_unique_over_crashes(steps in prop::collection::vec(step(), 1..60)) {
+        run(World::new(1), steps);
+    }
+
+    #[test]
+    fn numbers_are_unique_over_crashes_without_xattrs(steps in prop::collection::vec(step(), 1..60)) {
+        run(World::without_xattrs(), steps);
+    }
+}
