@@ -82,7 +82,7 @@ config_up() {
 # Mounts $STORE at $MNT with a daemon of which we know the process id, and waits until it serves.
 volume_up() {
     local n
-    "$COFS" mount "$STORE" "$MNT" -o "passthrough=$(on_off "$DATA_PATH" passthrough),uring=$(on_off "$TRANSPORT" uring)" \
+    "$COFS" mount "$STORE" "$MNT" -o "allow_other,passthrough=$(on_off "$DATA_PATH" passthrough),transport=$TRANSPORT" \
         >>"$LOGS/daemon.log" 2>&1 </dev/null &
     DAEMON=$!
     DAEMONS+=("$DAEMON")
@@ -108,6 +108,19 @@ volume_down() {
     fi
     wait "$DAEMON" 2>/dev/null || true
     forget DAEMONS "$DAEMON"
+}
+
+# Takes the mount away and makes it anew, as a reboot would.
+remount() {
+    if [[ $KIND = native ]]; then
+        local device
+        device=$(findmnt -n -o SOURCE "$BELOW")
+        umount "$BELOW"
+        mount "$device" "$BELOW"
+    else
+        volume_down
+        volume_up
+    fi
 }
 
 config_down() {

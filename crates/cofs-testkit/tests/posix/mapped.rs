@@ -1,0 +1,116 @@
+//! Shared mappings against reads, writes and truncation.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    os::unix::fs::FileExt,
+    path::Path,
+};
+
+use crate::support::{Mapping, drop_caches, pattern, scratch};
+
+fn open(path: &Path) -> File {
+    OpenOptions::new().read(true).write(true).open(path).unwrap()
+}
+
+#[test]
+fn a_mapping_and_the_calls_see_the_same_bytes() {
+    let Some(s) = scratch() else { return };
+    for size in [5000, 300_000] {
+        let path = s.file(&format!("{size}"), &pattern(1, size));
+        let file = open(&path);
+        let mut mapping = Mapping::new(&file, size);
+        assert!(mapping.bytes() == pattern(1, size));
+        mapping.bytes()[4097..4107].copy_from_slice(b"by mapping");
+        let mut back = [0; 10];
+        file.read_exact_at(&mut back, 4097).unwrap();
+        assert_eq!(&back, b"by mapping");
+        file.write_all_at(b"by write", 100).unwrap();
+        assert_eq!(&mapping.bytes()[100..108], b"by write");
+        mapping.sync();
+        drop(mapping);
+        drop(file);
+        drop_caches();
+        let mut expected = pattern(1, size);
+        expected[4097..4107].copy_from_slice(b"by mapping");
+        expected[100..108].copy_from_slice(b"by write");
+        assert!(fs::read(&path).unwrap() == expected, "{size} bytes after eviction");
+    }
+}
+
+#[test]
+fn what_a_mapping_wrote_survives_the_close_without_a_sync() {
+    let Some(s) = scratch() else { return };
+    for size in [100, 5000, 300_000] {
+        let path = s.file(&format!("{size}"), &vec![0; size]);
+        let mut mapping = Mapping::new(open(&path), size);
+        mapping.bytes().copy_from_slice(&pattern(2, size));
+        drop(mapping);
+        drop_caches();
+        assert!(fs::read(&path).unwrap() == pattern(2, size), "{size} bytes");
+    }
+}
+
+#[test]
+fn what_a_mapping_wrote_past_the_end_never_shows() {
+    let Some(s) = scratch() else { return };
+    for size in [100, 5000, 70_000] {
+        let path = s.file(&format!("{size}"), &vec![1; size]);
+        let file = open(&path);
+        let page = size.next_multiple_of(4096);
+        let mut mapping = Mapping::new(&file, page);
+        mapping.bytes()[size..].fill(0xee);
+        mapping.sync();
+        file.set_len(page as u64 * 2).unwrap();
+        let data = fs::read(&path).unwrap();
+        assert!(data[size..].iter().all(|byte| *byte == 0), "{size} bytes");
+    }
+}
+
+#[test]
+fn a_mapping_follows_truncation_down_and_up() {
+    let Some(s) = scratch() else { return };
+    for size in [20_000, 400_000] {
+        let path = s.file(&format!("{size}"), &pattern(3, size));
+        let file = open(&path);
+        let mut mapping = Mapping::new(&file, size);
+        mapping.bytes()[..10].copy_from_slice(b"0123456789");
+        mapping.bytes()[size - 10..].fill(9);
+        file.set_len(5).unwrap();
+        file.set_len(size as u64).unwrap();
+        let mut expected = vec![0; size];
+        expected[..5].copy_from_slice(b"01234");
+        assert!(mapping.bytes() == expected, "{size} bytes, through the mapping");
+        mapping.bytes()[size - 1] = 7;
+        expected[size - 1] = 7;
+        assert!(fs::read(&path).unwrap() == expected, "{size} bytes, by read");
+    }
+}
+
+#[test]
+fn a_mapping_of_an_unlinked_file_works_on() {
+    let Some(s) = scratch() else { return };
+    let path = s.file("f", &pattern(4, 10_000));
+    let mut mapping = Mapping::new(open(&path), 10_000);
+    fs::remove_file(&path).unwrap();
+    drop_caches();
+    assert!(mapping.bytes() == pattern(4, 10_000));
+    mapping.bytes().fill(1);
+    mapping.sync();
+}
+
+#[test]
+fn a_file_grows_out_of_its_place_under_a_mapping() {
+    let Some(s) = scratch() else { return };
+    let path = s.file("f", &pattern(5, 4096));
+    let file = open(&path);
+    let mut mapping = Mapping::new(&file, 4096);
+    mapping.bytes()[..4].copy_from_slice(b"once");
+    file.write_all_at(&pattern(6, 500_000), 4096).unwrap();
+    mapping.bytes()[4..9].copy_from_slice(b"twice");
+    mapping.sync();
+    drop((mapping, file));
+    drop_caches();
+    let data = fs::read(&path).unwrap();
+    assert_eq!(&data[..9], b"oncetwice");
+    assert!(data[9..4096] == pattern(5, 4096)[9..] && data[4096..] == pattern(6, 500_000));
+}
