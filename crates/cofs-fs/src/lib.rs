@@ -1,10 +1,40 @@
 //! The file-system operations, where the metadata driver and the placement driver meet.
+//!
+//! [`FileSystem`] is what a face (FUSE, NFS) speaks; [`Cofs`] answers it. One file under `ops/` holds one group
+//! of operations; the order of their steps, and what a crash between two of them leaves, is the table in
+//! `docs/design/orders.md`.
+
+// An inode's lock is held over calls of the metadata driver, whose local answers come on the first poll, and
+// never over `blocking()`: see the invariants of `open_inode`.
+#![allow(clippy::await_holding_lock)]
 
 mod api;
 mod blocking;
+mod cofs;
+mod collector;
+mod face;
+mod ghosts;
+mod handle;
+mod idle;
+mod learned;
+mod moving;
+mod open_inode;
+mod open_object;
+mod open_table;
+mod ops;
+mod options;
+mod recovery;
+mod session;
+mod stale_pages;
+mod status;
+mod writing;
 
 pub use api::{
     BackingId, Context, DataPath, DirEntry, DirSink, Entry, FaceAbilities, FileSystem, HandleId, Opened,
     OpenedDirectory, Passthrough, Recall, Space, Stat, Validity, WriteFlags,
 };
 pub use blocking::{BlockingThread, blocking, run};
+pub use cofs::{Cofs, VolumeParts};
+pub use open_table::OpenTable;
+pub use options::{AtimeMode, FsOptions};
+pub use recovery::Recovered;

@@ -82,6 +82,11 @@ pub const INODE_RESERVATION: u64 = 1 << 20;
 /// Bytes that the embedded engine may hold: block cache, filters, memtables and record cache together.
 pub const ENGINE_MEMORY_BYTES: usize = 384 << 20;
 
+/// Directories of which is remembered how their files ended (large or small).
+pub const LEARNED_DIRECTORIES_MAX: usize = 8192;
+/// Inodes whose pages in the kernel are known to be out of date.
+pub const STALE_PAGES_MAX: usize = 65_536;
+
 // Queues and batches.
 
 /// Records on the reclaim list handled by one commit.
@@ -91,6 +96,13 @@ pub const DIRECTORY_TIMES_BATCH: usize = 64;
 /// Entries that a listing reads ahead, from the first batch to the largest.
 pub const LIST_BATCH_MIN: usize = 64;
 pub const LIST_BATCH_MAX: usize = 1024;
+/// Records on the reclaim list that the collector looks at in one pass, those that fail included.
+pub const RECLAIM_PASS_MAX: usize = 16 * RECLAIM_BATCH;
+/// Inodes that recovery handles at a time.
+pub const RECOVERY_BATCH: usize = 256;
+/// Bytes that one step of a copy by hand moves, and that one copy request moves at most.
+pub const COPY_CHUNK_BYTES: usize = 256 << 10;
+pub const COPY_BYTES_MAX: u64 = 1 << 30;
 /// Attempts of a transaction before it runs alone.
 pub const CONFLICTS_MAX: u32 = 32;
 /// Threads for work that waits (syncs, slow opens).
@@ -125,3 +137,8 @@ pub const POOL_PROBE_INTERVAL: Duration = Duration::from_secs(1);
 pub const FILLER_BACKOFF_MAX: Duration = Duration::from_secs(5);
 /// How long the name of a new object may wait to be made durable in the background.
 pub const OBJECT_NAME_LAG: Duration = Duration::from_secs(1);
+/// How long the collector lets removals gather before it works on them.
+pub const RECLAIM_GATHER: Duration = Duration::from_millis(50);
+/// How long the collector waits after a failure: at first, and at most.
+pub const RECLAIM_BACKOFF_MIN: Duration = Duration::from_secs(1);
+pub const RECLAIM_BACKOFF_MAX: Duration = Duration::from_secs(60);

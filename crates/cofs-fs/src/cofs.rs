@@ -1,0 +1,173 @@
+//! A volume being served: the two drivers, and what is remembered between operations.
+
+use std::{
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use cofs_metadata::{Answer, MetadataDriver, Node};
+use cofs_placement::Placement;
+use cofs_types::{Attributes, FileKind, FsError, FsResult, InodeId, Layout, PoolId};
+use parking_lot::Mutex;
+
+use crate::{
+    Entry, FsOptions, OpenTable, Passthrough, Recovered, Validity, blocking, collector::Collector,
+    ghosts::Ghosts, idle::IdleObjects, learned::LearnedLayouts, recovery, stale_pages::StalePages,
+};
+
+/// What a volume is put together from.
+pub struct VolumeParts<M: MetadataDriver> {
+    pub metadata: M,
+    pub placement: Arc<Placement>,
+    /// The table that `metadata` was opened with.
+    pub opens: Arc<OpenTable>,
+    pub options: FsOptions,
+}
+
+/// The file system: answers [`crate::FileSystem`].
+pub struct Cofs<M: MetadataDriver> {
+    pub(crate) metadata: Arc<M>,
+    pub(crate) placement: Arc<Placement>,
+    pub(crate) opens: Arc<OpenTable>,
+    pub(crate) options: FsOptions,
+    pub(crate) inline_max: u64,
+    pub(crate) idle: IdleObjects,
+    pub(crate) ghosts: Ghosts,
+    pub(crate) learned: LearnedLayouts,
+    pub(crate) stale_pages: StalePages,
+    pub(crate) collector: Collector,
+    pub(crate) recovered: Recovered,
+    pub(crate) started: Instant,
+    /// How the mount stands, in the words of the mount command.
+    pub(crate) report: Mutex<String>,
+    passthrough: OnceLock<Option<Arc<dyn Passthrough>>>,
+    /// Pools (one bit each) whose files the kernel did not take for passthrough.
+    refused_pools: AtomicU64,
+}
+
+impl<M: MetadataDriver> Cofs<M> {
+    /// Repairs what a crash left of files that were open, and starts the collector.
+    ///
+    /// The work is bounded by the number of files that were open. Errors: those of the metadata; an object
+    /// that cannot be reached leaves its file as it is, for the next start or `fsck`.
+    pub fn open(parts: VolumeParts<M>) -> FsResult<Self> {
+        let metadata = Arc::new(parts.metadata);
+        let recovered = recovery::recover(metadata.as_ref(), &parts.placement)?;
+        let collector = Collector::start(Arc::clone(&metadata), Arc::clone(&parts.placement))?;
+        Ok(Self {
+            inline_max: metadata.options().inline_bytes_max.into(),
+            metadata,
+            placement: parts.placement,
+            opens: parts.opens,
+            options: parts.options,
+            idle: IdleObjects::new(),
+            ghosts: Ghosts::new(),
+            learned: LearnedLayouts::new(),
+            stale_pages: StalePages::default(),
+            collector,
+            recovered,
+            started: Instant::now(),
+            report: Mutex::default(),
+            passthrough: OnceLock::new(),
+            refused_pools: AtomicU64::new(0),
+        })
+    }
+
+    /// What was repaired when the volume was opened.
+    pub fn recovered(&self) -> Recovered {
+        self.recovered
+    }
+
+    /// Sets the text that `cofs.status` shows of the mount (transport, options).
+    pub fn set_report(&self, report: String) {
+        *self.report.lock() = report;
+    }
+
+    pub fn metadata(&self) -> &M {
+        &self.metadata
+    }
+
+    /// Removes what is on the reclaim list, now; returns how many objects went.
+    pub fn collect(&self) -> FsResult<u64> {
+        self.collector.collect(self.metadata.as_ref(), &self.placement)
+    }
+
+    pub(crate) fn set_passthrough(&self, passthrough: Option<Arc<dyn Passthrough>>) {
+        // Attached once; a second face would have to agree with the first.
+        let _ = self.passthrough.set(passthrough);
+    }
+
+    /// Where the kernel may do the I/O of `pool`'s objects by itself.
+    pub(crate) fn passthrough_of(&self, pool: PoolId) -> Option<&Arc<dyn Passthrough>> {
+        let refused = self.refused_pools.load(Ordering::Relaxed) & pool_bit(pool) != 0;
+        self.passthrough.get()?.as_ref().filter(|_| !refused)
+    }
+
+    /// Whether the kernel may have read or written objects by itself.
+    pub(crate) fn has_passthrough(&self) -> bool {
+        self.passthrough.get().is_some_and(Option::is_some)
+    }
+
+    pub(crate) fn refuse_passthrough(&self, pool: PoolId) {
+        self.refused_pools.fetch_or(pool_bit(pool), Ordering::Relaxed);
+    }
+
+    /// Errors: `ReadOnly` on a read-only mount.
+    pub(crate) fn check_writable(&self) -> FsResult<()> {
+        if self.options.read_only { Err(FsError::ReadOnly) } else { Ok(()) }
+    }
+
+    /// Before a short call below: moves to a thread that may wait where such a call may.
+    pub(crate) async fn before_call_below(&self) {
+        if self.options.remote_below {
+            blocking().await;
+        }
+    }
+
+    /// The attributes of a node as they stand now, and how long they may be believed.
+    pub(crate) async fn attributes_of(&self, answer: Answer<Node>) -> FsResult<(Attributes, Duration)> {
+        let Answer { value: node, valid_for } = answer;
+        if node.attributes.kind != FileKind::Regular || node.layout == Layout::Inline {
+            return Ok((node.attributes, valid_for));
+        }
+        let ino = node.attributes.ino;
+        if let Some(inode) = self.opens.get(ino) {
+            let state = inode.shared().await;
+            if state.opens > 0 {
+                // Again, because the node may be older than what the lock guards.
+                let node = self.metadata.node(ino).await?.value;
+                let valid_for = if state.writing.is_some() { Duration::ZERO } else { valid_for };
+                return Ok((state.attributes(&node.attributes)?, valid_for));
+            }
+        }
+        if !node.writing {
+            return Ok((node.attributes, valid_for));
+        }
+        // Its last close may have been settled since the node was read.
+        let again = self.metadata.node(ino).await?.value;
+        let valid_for = if again.writing { Duration::ZERO } else { valid_for };
+        Ok((again.attributes, valid_for))
+    }
+
+    pub(crate) async fn entry_of(&self, answer: Answer<Node>) -> FsResult<Entry> {
+        let entry = answer.valid_for;
+        let (attributes, valid_for) = self.attributes_of(answer).await?;
+        Ok(Entry { attributes, validity: Validity { entry, attributes: valid_for } })
+    }
+}
+
+fn pool_bit(pool: PoolId) -> u64 {
+    1u64.checked_shl(pool.0.into()).unwrap_or(0)
+}
+
+/// Errors: `IsDirectory`, or `InvalidArgument` for what has no bytes.
+pub(crate) fn check_regular(node: &Node) -> FsResult<InodeId> {
+    match node.attributes.kind {
+        FileKind::Regular => Ok(node.attributes.ino),
+        FileKind::Directory => Err(FsError::IsDirectory),
+        _ => Err(FsError::InvalidArgument("only regular files have bytes")),
+    }
+}

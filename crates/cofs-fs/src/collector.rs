@@ -1,0 +1,190 @@
+//! The collector: removes the objects on the reclaim list, behind everybody's back.
+//!
+//! Invariants:
+//! - an object is removed only after the commit that let go of it is on stable storage: else a power cut could
+//!   bring the name back without its data;
+//! - a record leaves the list only after its object is gone: else a crash could leave an object that nobody
+//!   knows of. Removing is idempotent, so doing it twice is harmless;
+//! - a failing pool keeps its records and is tried again, ever more slowly, without holding up the others.
+
+use std::{
+    collections::HashSet,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use cofs_metadata::MetadataDriver;
+use cofs_placement::Placement;
+use cofs_types::{FsError, FsResult, ObjectId, failpoint, limits};
+use parking_lot::{Condvar, Mutex};
+
+use crate::run;
+
+#[derive(Default)]
+struct Signals {
+    work: bool,
+    stop: bool,
+}
+
+#[derive(Default)]
+struct Shared {
+    signals: Mutex<Signals>,
+    changed: Condvar,
+    /// One pass at a time, whoever starts it.
+    pass: Mutex<()>,
+    removed: AtomicU64,
+}
+
+pub(crate) struct Collector {
+    shared: Arc<Shared>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Collector {
+    /// Starts with a pass over what an earlier run left.
+    pub(crate) fn start<M: MetadataDriver>(metadata: Arc<M>, placement: Arc<Placement>) -> FsResult<Self> {
+        let shared = Arc::new(Shared::default());
+        shared.signals.lock().work = true;
+        let theirs = Arc::clone(&shared);
+        let thread = thread::Builder::new()
+            .name("cofs-collector".into())
+            .spawn(move || theirs.serve(metadata.as_ref(), &placement))
+            .map_err(|error| FsError::from_io("start the collector", error))?;
+        Ok(Self { shared, thread: Mutex::new(Some(thread)) })
+    }
+
+    /// There may be something on the list.
+    pub(crate) fn wake(&self) {
+        let mut signals = self.shared.signals.lock();
+        if !signals.work {
+            signals.work = true;
+            self.shared.changed.notify_all();
+        }
+    }
+
+    /// One pass now, on this thread; the objects removed.
+    pub(crate) fn collect<M: MetadataDriver>(&self, metadata: &M, placement: &Placement) -> FsResult<u64> {
+        self.shared.pass(metadata, placement)
+    }
+
+    /// Objects removed since the start.
+    pub(crate) fn removed(&self) -> u64 {
+        self.shared.removed.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn stop(&self) {
+        self.shared.signals.lock().stop = true;
+        self.shared.changed.notify_all();
+        if let Some(thread) = self.thread.lock().take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the collector panicked");
+        }
+    }
+}
+
+impl Drop for Collector {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl Shared {
+    fn serve<M: MetadataDriver>(&self, metadata: &M, placement: &Placement) {
+        let mut backoff = None;
+        while self.wait_for_work(backoff) {
+            match self.pass(metadata, placement) {
+                Ok(_) => backoff = None,
+                Err(error) => {
+                    if backoff.is_none() {
+                        tracing::warn!(%error, "objects wait to be removed");
+                    }
+                    backoff = Some(next_backoff(backoff));
+                }
+            }
+        }
+    }
+
+    /// Returns when there is work and some has gathered, or `backoff` is over; `false` to stop.
+    fn wait_for_work(&self, backoff: Option<Duration>) -> bool {
+        let mut signals = self.signals.lock();
+        if let Some(pause) = backoff {
+            self.pause(&mut signals, pause);
+            return !signals.stop;
+        }
+        while !signals.work && !signals.stop {
+            self.changed.wait(&mut signals);
+        }
+        self.pause(&mut signals, limits::RECLAIM_GATHER);
+        signals.work = false;
+        !signals.stop
+    }
+
+    fn pause(&self, signals: &mut parking_lot::MutexGuard<'_, Signals>, pause: Duration) {
+        let until = std::time::Instant::now() + pause;
+        while !signals.stop && !self.changed.wait_until(signals, until).timed_out() {}
+    }
+
+    fn stopping(&self) -> bool {
+        self.signals.lock().stop
+    }
+
+    /// Removes batch after batch until the list is empty, or holds only what fails.
+    fn pass<M: MetadataDriver>(&self, metadata: &M, placement: &Placement) -> FsResult<u64> {
+        let _alone = self.pass.lock();
+        let mut failed = Failed::default();
+        let mut removed = 0;
+        while failed.objects.len() < limits::RECLAIM_PASS_MAX - limits::RECLAIM_BATCH && !self.stopping() {
+            let wanted = failed.objects.len() + limits::RECLAIM_BATCH;
+            let listed = run(metadata.reclaim_list(wanted))?.value;
+            let batch: Vec<_> = listed.into_iter().filter(|id| !failed.objects.contains(id)).collect();
+            if batch.is_empty() {
+                break;
+            }
+            removed += remove_batch(metadata, placement, &batch, &mut failed)?;
+        }
+        self.removed.fetch_add(removed, Ordering::Relaxed);
+        failed.first.map_or(Ok(removed), Err)
+    }
+}
+
+/// What could not be removed in this pass, and why the first one could not.
+#[derive(Default)]
+struct Failed {
+    objects: HashSet<ObjectId>,
+    first: Option<FsError>,
+}
+
+fn remove_batch<M: MetadataDriver>(
+    metadata: &M,
+    placement: &Placement,
+    batch: &[ObjectId],
+    failed: &mut Failed,
+) -> FsResult<u64> {
+    run(metadata.sync())?;
+    failpoint("fs.reclaim.synced");
+    let mut gone = Vec::with_capacity(batch.len());
+    for &id in batch {
+        match placement.remove(id) {
+            Ok(()) => gone.push(id),
+            Err(error) => {
+                failed.objects.insert(id);
+                failed.first.get_or_insert(error);
+            }
+        }
+        failpoint("fs.reclaim.removed");
+    }
+    if !gone.is_empty() {
+        run(metadata.reclaimed(&gone))?;
+        failpoint("fs.reclaim.committed");
+    }
+    Ok(gone.len() as u64)
+}
+
+fn next_backoff(before: Option<Duration>) -> Duration {
+    before.map_or(limits::RECLAIM_BACKOFF_MIN, |pause| (pause * 2).min(limits::RECLAIM_BACKOFF_MAX))
+}

@@ -1,0 +1,141 @@
+//! Files that move: from the metadata into an object when they outgrow it, and back when they ended small.
+
+use std::sync::Arc;
+
+use cofs_metadata::{MetadataDriver, Node};
+use cofs_placement::{ObjectFile, Taken};
+use cofs_types::{FsError, FsResult, InodeId, Layout, failpoint};
+
+use crate::{
+    Cofs,
+    open_inode::{OpenInode, State, Writing},
+    open_object::OpenObject,
+};
+
+/// Whether what outgrows has changed data, or only its place.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Change {
+    Data,
+    Nothing,
+}
+
+impl<M: MetadataDriver> Cofs<M> {
+    /// Moves an inline file into an object, with `fill`'s change made to the object before anyone can see it.
+    /// If anything fails the file is inline as before, and the object given back.
+    ///
+    /// The caller holds the inode's lock exclusively, on a thread that may wait.
+    pub(crate) async fn outgrow(
+        &self,
+        ino: InodeId,
+        state: &mut State,
+        change: Change,
+        fill: impl FnOnce(&ObjectFile) -> FsResult<()> + Send,
+    ) -> FsResult<Node> {
+        let record = self.metadata.node(ino).await?.value.attributes;
+        let size = usize::try_from(record.size_bytes).map_err(|_| FsError::FileTooLarge)?;
+        if record.size_bytes > self.inline_max {
+            return Err(FsError::corrupt(format!(
+                "inode {ino}: {size} bytes inline, above the volume's maximum"
+            )));
+        }
+        let mut bytes = vec![0; size];
+        let count = self.metadata.inline_read(ino, 0, &mut bytes).await?.value;
+        bytes.truncate(count);
+        let taken = self.placement.take(ino)?;
+        failpoint("fs.outgrow.taken");
+        let must_sync = count > 0 && self.may_be_durable(state);
+        let filled = fill_object(&taken, &bytes, must_sync, fill).and_then(|()| {
+            if change == Change::Nothing {
+                taken.file.set_times(None, Some(record.mtime))?;
+            }
+            taken.file.stat()
+        });
+        let stat = match filled {
+            Ok(stat) => stat,
+            Err(error) => {
+                self.placement.give_back(taken);
+                return Err(error);
+            }
+        };
+        let node = self.commit_outgrow(ino, taken, state).await?;
+        let before = (change == Change::Nothing).then_some(stat);
+        state.writing = Some(Writing { before });
+        state.wrote = true;
+        Ok(node)
+    }
+
+    async fn commit_outgrow(&self, ino: InodeId, taken: Taken, state: &mut State) -> FsResult<Node> {
+        let node = match self.metadata.outgrow(ino, taken.id).await {
+            Ok(answer) => answer.value,
+            // It may be the file's by now: left for fsck, never reused.
+            Err(error @ FsError::Unknown(_)) => return Err(error),
+            Err(error) => {
+                self.placement.give_back(taken);
+                return Err(error);
+            }
+        };
+        failpoint("fs.outgrow.committed");
+        state.layout = Layout::Object(taken.id);
+        state.object = Some(Arc::new(OpenObject::new(taken.file)));
+        Ok(node)
+    }
+
+    /// Whether the inline bytes may be on stable storage already: then they must be in the object too, before
+    /// the metadata says that they are.
+    fn may_be_durable(&self, state: &State) -> bool {
+        state.born.is_none_or(|born| born.syncs != self.metadata.syncs_started())
+    }
+
+    /// At the last close: moves a small file from its object into the metadata. `false` if it stays.
+    pub(crate) async fn inlay(&self, inode: &OpenInode, state: &mut State) -> FsResult<bool> {
+        let object = Arc::clone(state.object()?);
+        if state.preallocated || inode.poisoned() {
+            return Ok(false);
+        }
+        let record = self.metadata.node(inode.ino).await?.value.attributes;
+        let merged = state.merge(&record)?;
+        let now = merged.attributes;
+        if now.size_bytes > self.inline_max {
+            return Ok(false);
+        }
+        if self.has_passthrough() && !self.stale_pages.note(inode.ino) {
+            return Ok(false);
+        }
+        // What the move does not carry comes first.
+        if merged.atime_changed {
+            self.metadata.touch_atime(inode.ino, now.atime).await?;
+        }
+        if state.writing.is_some() && state.set_id_since.is_some() {
+            self.settle(inode.ino, state, false).await?;
+        }
+        let mut bytes = vec![0; usize::try_from(now.size_bytes).unwrap_or(0)];
+        let count = object.file.read_at(&mut bytes, 0)?;
+        bytes.truncate(count);
+        failpoint("fs.inlay.read");
+        self.metadata.inlay(inode.ino, &bytes, Some((now.mtime, now.ctime))).await?;
+        failpoint("fs.inlay.committed");
+        state.layout = Layout::Inline;
+        state.object = None;
+        state.writing = None;
+        self.collector.wake();
+        Ok(true)
+    }
+}
+
+fn fill_object(
+    taken: &Taken,
+    bytes: &[u8],
+    must_sync: bool,
+    fill: impl FnOnce(&ObjectFile) -> FsResult<()>,
+) -> FsResult<()> {
+    if !bytes.is_empty() {
+        taken.file.write_all_at(bytes, 0)?;
+    }
+    fill(&taken.file)?;
+    failpoint("fs.outgrow.copied");
+    if must_sync {
+        taken.file.sync(true)?;
+        failpoint("fs.outgrow.synced");
+    }
+    Ok(())
+}

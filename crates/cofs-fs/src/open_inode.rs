@@ -1,0 +1,180 @@
+//! What all opens of one inode share, under the inode's own lock.
+//!
+//! Invariants:
+//! - the layout changes under the exclusive lock only, and a file in an object goes back inline only when
+//!   nobody has it open: who holds a handle and has seen an object may use it without the lock;
+//! - nobody yields to another thread while holding the lock: what may wait moves to a thread that may
+//!   *before* it locks. So a thread that waits for the lock waits for one that runs;
+//! - `writing` is set exactly while the inode stands in the open-for-writing set.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+use cofs_placement::ObjectStat;
+use cofs_types::{Attributes, FsError, FsResult, InodeId, Layout, Timestamp};
+use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use crate::{blocking, open_object::OpenObject};
+
+/// The inode stands in the open-for-writing set: its object tells size and times.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Writing {
+    /// The object when its times were last made the inode's. `None`: its data is newer for certain.
+    pub(crate) before: Option<ObjectStat>,
+}
+
+impl Writing {
+    /// Whether data has changed since the record's times were set.
+    fn changed(&self, now: &ObjectStat) -> bool {
+        self.before.is_none_or(|before| before.mtime != now.mtime || before.size_bytes != now.size_bytes)
+    }
+}
+
+/// The file was created by the open that still goes on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Born {
+    pub(crate) directory: Option<InodeId>,
+    /// Syncs begun when it was born: while there are no more, none of its bytes need be durable.
+    pub(crate) syncs: u64,
+}
+
+#[derive(Default)]
+pub(crate) struct State {
+    /// Opens that were answered; 0: nothing below is valid.
+    pub(crate) opens: u32,
+    pub(crate) writers: u32,
+    pub(crate) layout: Layout,
+    /// The object, for a file that has one.
+    pub(crate) object: Option<Arc<OpenObject>>,
+    /// The data path of all present opens, chosen by the first.
+    pub(crate) passthrough: bool,
+    pub(crate) writing: Option<Writing>,
+    /// It has been in the open-for-writing set since the first present open.
+    pub(crate) wrote: bool,
+    /// The object's access time when the record's was last taken from it, or set over it.
+    pub(crate) atime_before: Option<Timestamp>,
+    /// It has set-user-id or set-group-id.
+    pub(crate) set_id: bool,
+    /// The object's mtime and size when set-id bits were set while passthrough writers had it open.
+    pub(crate) set_id_since: Option<(Timestamp, u64)>,
+    pub(crate) born: Option<Born>,
+    /// Space beyond the end was asked for: moving the file inline would lose it.
+    pub(crate) preallocated: bool,
+}
+
+/// Size and times as the object tells them, laid over the record.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Merged {
+    pub(crate) attributes: Attributes,
+    pub(crate) data_changed: bool,
+    pub(crate) atime_changed: bool,
+    pub(crate) stat: ObjectStat,
+}
+
+impl State {
+    /// The open object. Errors: `BadHandle` where there is none, which no open file of that layout meets.
+    pub(crate) fn object(&self) -> FsResult<&Arc<OpenObject>> {
+        self.object.as_ref().ok_or(FsError::BadHandle)
+    }
+
+    /// Whether the object knows something that the record does not.
+    pub(crate) fn object_tells(&self) -> bool {
+        self.object.is_some() && (self.writing.is_some() || self.passthrough)
+    }
+
+    pub(crate) fn merge(&self, record: &Attributes) -> FsResult<Merged> {
+        let stat = self.object()?.file.stat()?;
+        let mut attributes = *record;
+        let data_changed = self.writing.is_some_and(|writing| writing.changed(&stat));
+        if self.writing.is_some() {
+            attributes.size_bytes = stat.size_bytes;
+            attributes.blocks_512 = stat.blocks_512;
+        }
+        if data_changed {
+            attributes.mtime = stat.mtime;
+            // Not the object's mtime, which may have been set to any time: its ctime nobody sets.
+            attributes.ctime = record.ctime.max(stat.ctime);
+        }
+        let atime_changed = self.passthrough && self.atime_before.is_some_and(|before| before != stat.atime);
+        if atime_changed {
+            attributes.atime = stat.atime;
+        }
+        Ok(Merged { attributes, data_changed, atime_changed, stat })
+    }
+
+    /// `record` with what the object knows better.
+    pub(crate) fn attributes(&self, record: &Attributes) -> FsResult<Attributes> {
+        if self.object_tells() { Ok(self.merge(record)?.attributes) } else { Ok(*record) }
+    }
+}
+
+pub(crate) struct OpenInode {
+    pub(crate) ino: InodeId,
+    state: RwLock<State>,
+    /// The next read must be recorded as an access.
+    atime_due: AtomicBool,
+    /// A sync failed: nothing that was written may be called safe any more.
+    poisoned: AtomicBool,
+}
+
+impl OpenInode {
+    pub(crate) fn new(ino: InodeId) -> Self {
+        Self {
+            ino,
+            state: RwLock::default(),
+            atime_due: AtomicBool::new(false),
+            poisoned: AtomicBool::new(false),
+        }
+    }
+
+    /// The state, shared; where another holds it, on a thread that may wait.
+    pub(crate) async fn shared(&self) -> RwLockReadGuard<'_, State> {
+        if let Some(state) = self.state.try_read() {
+            return state;
+        }
+        blocking().await;
+        self.state.read()
+    }
+
+    /// The state, exclusively; where another holds it, on a thread that may wait.
+    pub(crate) async fn exclusive(&self) -> RwLockWriteGuard<'_, State> {
+        if let Some(state) = self.state.try_write() {
+            return state;
+        }
+        blocking().await;
+        self.state.write()
+    }
+
+    pub(crate) fn try_shared(&self) -> Option<RwLockReadGuard<'_, State>> {
+        self.state.try_read()
+    }
+
+    pub(crate) fn set_atime_due(&self, due: bool) {
+        if self.atime_due.load(Ordering::Relaxed) != due {
+            self.atime_due.store(due, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn atime_due(&self) -> bool {
+        self.atime_due.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn poison(&self) {
+        self.poisoned.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn poisoned(&self) -> bool {
+        self.poisoned.load(Ordering::Acquire)
+    }
+
+    /// Errors: EIO once a sync of this file has failed.
+    pub(crate) fn check_poison(&self) -> FsResult<()> {
+        if self.poisoned() {
+            let source = std::io::Error::from_raw_os_error(rustix::io::Errno::IO.raw_os_error());
+            return Err(FsError::from_io("a sync of this file failed before", source));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,108 @@
+//! stat(2) and what sets it.
+
+use std::sync::Arc;
+
+use cofs_metadata::{Answer, MetadataDriver, Node};
+use cofs_types::{Credentials, FsError, FsResult, InodeId, SetAttributes, failpoint};
+
+use crate::{
+    Cofs, Context, HandleId, Stat,
+    open_inode::{OpenInode, State, Writing},
+    ops::truncate::Cut,
+    session::SET_ID_BITS,
+};
+
+impl<M: MetadataDriver> Cofs<M> {
+    pub(crate) async fn do_getattr(&self, ino: InodeId) -> FsResult<Stat> {
+        let answer = match self.metadata.node(ino).await {
+            Err(FsError::Stale) => return self.stat_of_ghost(ino),
+            other => other?,
+        };
+        self.stat_of(answer).await
+    }
+
+    /// The last attributes of an inode that is gone.
+    fn stat_of_ghost(&self, ino: InodeId) -> FsResult<Stat> {
+        let attributes = self.ghosts.get(ino).ok_or(FsError::Stale)?;
+        Ok(Stat { attributes, validity: std::time::Duration::MAX })
+    }
+
+    async fn stat_of(&self, answer: Answer<Node>) -> FsResult<Stat> {
+        let (attributes, validity) = self.attributes_of(answer).await?;
+        Ok(Stat { attributes, validity })
+    }
+
+    pub(crate) async fn do_setattr(
+        &self,
+        ctx: &Context<'_>,
+        ino: InodeId,
+        handle: Option<HandleId>,
+        change: &SetAttributes,
+    ) -> FsResult<Stat> {
+        self.check_writable()?;
+        if let Some(size) = change.size_bytes {
+            self.do_truncate(ctx, ino, handle.is_none(), Cut { size, change }).await?;
+        } else {
+            self.set_attributes(&ctx.credentials, ino, change).await?;
+        }
+        self.stat_of(self.metadata.node(ino).await?).await
+    }
+
+    async fn set_attributes(
+        &self,
+        c: &Credentials<'_>,
+        ino: InodeId,
+        change: &SetAttributes,
+    ) -> FsResult<()> {
+        if let Some(inode) = self.opens.get(ino) {
+            let mut state = inode.exclusive().await;
+            if state.opens > 0 {
+                self.set_attributes_locked(c, &inode, &mut state, change).await?;
+                return Ok(());
+            }
+        }
+        self.metadata.setattr(c, ino, change).await?;
+        failpoint("fs.setattr.committed");
+        Ok(())
+    }
+
+    /// Sets attributes of an open file. While its object tells the times, times that are set go there too.
+    pub(crate) async fn set_attributes_locked(
+        &self,
+        c: &Credentials<'_>,
+        inode: &OpenInode,
+        state: &mut State,
+        change: &SetAttributes,
+    ) -> FsResult<Node> {
+        let node = self.metadata.setattr(c, inode.ino, change).await?.value;
+        failpoint("fs.setattr.committed");
+        inode.set_atime_due(true);
+        state.set_id = node.attributes.permissions & SET_ID_BITS != 0;
+        if state.object_tells() && (change.mtime.is_some() || change.atime.is_some()) {
+            self.set_object_times(state, &node, change)?;
+        }
+        if change.permissions.is_some() && state.passthrough && state.writers > 0 {
+            let stat = state.object()?.file.stat()?;
+            state.set_id_since = state.set_id.then_some((stat.mtime, stat.size_bytes));
+        }
+        Ok(node)
+    }
+
+    fn set_object_times(&self, state: &mut State, node: &Node, change: &SetAttributes) -> FsResult<()> {
+        let file = Arc::clone(&state.object()?.file);
+        let atime = change.atime.map(|_| node.attributes.atime);
+        let mtime = change.mtime.filter(|_| state.writing.is_some()).map(|_| node.attributes.mtime);
+        if file.writable() {
+            file.set_times(atime, mtime)?;
+            failpoint("fs.setattr.object_times_set");
+        }
+        let stat = file.stat()?;
+        if mtime.is_some() {
+            state.writing = Some(Writing { before: Some(stat) });
+        }
+        if atime.is_some() {
+            state.atime_before = Some(stat.atime);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,147 @@
+//! A new regular file, open.
+
+use cofs_metadata::{Answer, MetadataDriver, Node};
+use cofs_types::{FsError, FsResult, InodeId, Layout, Name, NewInode, OpenFlags, failpoint};
+
+use crate::{
+    Cofs, Context, Entry, Opened, blocking,
+    handle::Handle,
+    moving::Change,
+    open_inode::{Born, OpenInode, State},
+    session::SET_ID_BITS,
+};
+
+impl<M: MetadataDriver> Cofs<M> {
+    /// `open(O_CREAT)`: one commit, and nothing below, for a file that starts inline.
+    pub(crate) async fn do_create(
+        &self,
+        ctx: &Context<'_>,
+        parent: InodeId,
+        name: &Name,
+        new: &NewInode<'_>,
+        flags: &OpenFlags,
+    ) -> FsResult<(Entry, Opened)> {
+        self.check_writable()?;
+        let syncs = self.metadata.syncs_started();
+        let answer = match self.metadata.create(&ctx.credentials, parent, name, new, None).await {
+            Err(FsError::Exists) if !flags.exclusive => {
+                return self.open_existing(ctx, parent, name, flags).await;
+            }
+            other => other?,
+        };
+        failpoint("fs.create.committed");
+        let born = Born { directory: Some(parent), syncs };
+        let start_large = flags.direct || self.learned.starts_large(parent);
+        self.open_newborn(answer, born, start_large, flags).await
+    }
+
+    /// `open(O_TMPFILE)`.
+    pub(crate) async fn do_tmpfile(
+        &self,
+        ctx: &Context<'_>,
+        parent: InodeId,
+        new: &NewInode<'_>,
+        flags: &OpenFlags,
+    ) -> FsResult<(Entry, Opened)> {
+        self.check_writable()?;
+        let syncs = self.metadata.syncs_started();
+        let linkable = !flags.exclusive;
+        let answer = self.metadata.create_unlinked(&ctx.credentials, parent, new, linkable).await?;
+        failpoint("fs.tmpfile.committed");
+        let born = Born { directory: None, syncs };
+        self.open_newborn(answer, born, flags.direct, flags).await
+    }
+
+    async fn open_existing(
+        &self,
+        ctx: &Context<'_>,
+        parent: InodeId,
+        name: &Name,
+        flags: &OpenFlags,
+    ) -> FsResult<(Entry, Opened)> {
+        let ino = self.metadata.lookup(&ctx.credentials, parent, name).await?.value.attributes.ino;
+        let opened = self.do_open(ctx, ino, flags).await?;
+        // After the open, which may have truncated it.
+        match self.do_lookup_self(ino).await {
+            Ok(entry) => Ok((entry, opened)),
+            Err(error) => {
+                self.do_release(ino, opened.handle).await?;
+                Err(error)
+            }
+        }
+    }
+
+    /// Opens a file that has just been created. The creator's lock on the directory (the kernel's) keeps
+    /// others from removing it meanwhile; a face without such locks at worst gets `Stale` from its handle.
+    async fn open_newborn(
+        &self,
+        answer: Answer<Node>,
+        born: Born,
+        start_large: bool,
+        flags: &OpenFlags,
+    ) -> FsResult<(Entry, Opened)> {
+        let node = answer.value;
+        let ino = node.attributes.ino;
+        let inode = self.opens.claim(ino)?;
+        if node.attributes.nlink == 0 {
+            self.opens.mark_unlinked(ino);
+        }
+        if start_large {
+            blocking().await;
+        }
+        let mut state = inode.exclusive().await;
+        *state = State {
+            opens: 1,
+            writers: u32::from(flags.access.writes()),
+            set_id: node.attributes.permissions & SET_ID_BITS != 0,
+            born: Some(born),
+            ..State::default()
+        };
+        inode.set_atime_due(true);
+        if start_large {
+            self.start_in_object(&inode, &mut state).await;
+        }
+        let opened = self.opened(&inode, &state, &node, flags);
+        drop(state);
+        if flags.sync || flags.data_sync {
+            self.sync_metadata().await?;
+        }
+        Ok((self.entry_of(answer).await?, opened))
+    }
+
+    /// Moves an empty newborn into an object, so that its bytes never pass through the daemon. A file that
+    /// cannot have one now starts inline, and is told when it outgrows that.
+    async fn start_in_object(&self, inode: &OpenInode, state: &mut State) {
+        match self.outgrow(inode.ino, state, Change::Nothing, |_| Ok(())).await {
+            Ok(_) => {
+                if let Err(error) = self.choose_path(state) {
+                    tracing::warn!(%error, ino = %inode.ino, "a new object cannot be looked at");
+                }
+            }
+            Err(error) => tracing::debug!(%error, ino = %inode.ino, "starts inline: no object to be had"),
+        }
+    }
+
+    /// What the face is told of an open file.
+    pub(crate) fn opened(&self, inode: &OpenInode, state: &State, node: &Node, flags: &OpenFlags) -> Opened {
+        let handle = Handle::new(flags).id();
+        let data_path = match state.object.as_ref().filter(|_| state.passthrough).and_then(|o| o.backing()) {
+            Some(backing) => crate::DataPath::Passthrough(backing),
+            None => crate::DataPath::Cached { keep_cache: self.keep_cache(inode, state, node, flags) },
+        };
+        Opened { handle, data_path, no_flush: true }
+    }
+
+    /// Whether the kernel's pages of this file are good, and a read need not be seen.
+    fn keep_cache(&self, inode: &OpenInode, state: &State, node: &Node, flags: &OpenFlags) -> bool {
+        let stale = self.stale_pages.take(inode.ino)
+            || (state.layout != Layout::Inline && state.opens == 1 && self.has_passthrough());
+        let due = !self.options.read_only && self.options.atime.due(&node.attributes, self.metadata.now());
+        if flags.no_atime {
+            return !stale;
+        }
+        inode.set_atime_due(due);
+        let must_see_read = due && flags.access.reads();
+        !stale && !must_see_read
+    }
+}

@@ -1,0 +1,95 @@
+//! Directories listed.
+
+use cofs_metadata::{ListedEntry, MetadataDriver, Node};
+use cofs_types::{FileKind, FsError, FsResult, InodeId, Layout};
+
+use crate::{Cofs, DirEntry, DirSink, Entry, HandleId, OpenedDirectory, Validity};
+
+/// Cookies behind `.` and `..`; those of entries are above.
+const COOKIE_DOT: u64 = 1;
+const COOKIE_DOT_DOT: u64 = 2;
+
+impl<M: MetadataDriver> Cofs<M> {
+    pub(crate) async fn do_opendir(&self, ino: InodeId) -> FsResult<OpenedDirectory> {
+        let node = self.metadata.node(ino).await?.value;
+        if node.attributes.kind != FileKind::Directory {
+            return Err(FsError::NotDirectory);
+        }
+        let due = self.access_due(&node);
+        Ok(OpenedDirectory { handle: HandleId(0), cache: true, keep_cache: !due })
+    }
+
+    pub(crate) async fn do_readdir(
+        &self,
+        ino: InodeId,
+        cookie: u64,
+        with_attributes: bool,
+        sink: &mut DirSink<'_>,
+    ) -> FsResult<()> {
+        if cookie == 0 {
+            self.touch_directory(ino).await;
+        }
+        if cookie < COOKIE_DOT && !sink(dot(b".", ino, COOKIE_DOT)) {
+            return Ok(());
+        }
+        if cookie < COOKIE_DOT_DOT {
+            let parent = self.metadata.parent(ino).await?.value.attributes.ino;
+            if !sink(dot(b"..", parent, COOKIE_DOT_DOT)) {
+                return Ok(());
+            }
+        }
+        // `valid_for` of a listing is told when it ends; a local driver's is unlimited, and a remote one's
+        // entries must not be believed longer than the directory is held.
+        let valid_for = self.metadata.node(ino).await?.valid_for;
+        let mut visit = |listed: &ListedEntry<'_>| {
+            let entry =
+                listed.node.filter(|_| with_attributes).map(|node| self.listed_entry(&node, valid_for));
+            let name = listed.name.as_bytes();
+            sink(DirEntry { ino: listed.ino, kind: listed.kind, name, cookie: listed.cookie, entry })
+        };
+        self.metadata.list(ino, cookie.max(COOKIE_DOT_DOT), with_attributes, &mut visit).await?;
+        Ok(())
+    }
+
+    /// An entry with the node that the listing read. A file whose object knows better gets attributes that
+    /// are asked for again.
+    fn listed_entry(&self, node: &Node, valid_for: std::time::Duration) -> Entry {
+        let told_by_object =
+            node.writing || (node.layout != Layout::Inline && self.opens.get(node.attributes.ino).is_some());
+        if !told_by_object {
+            let validity = Validity { entry: valid_for, attributes: valid_for };
+            return Entry { attributes: node.attributes, validity };
+        }
+        let attributes = self.look_at_open(node).unwrap_or(node.attributes);
+        Entry { attributes, validity: Validity { entry: valid_for, ..Validity::NEVER } }
+    }
+
+    /// The present attributes of an open file, if nobody holds its lock.
+    fn look_at_open(&self, node: &Node) -> Option<cofs_types::Attributes> {
+        let inode = self.opens.get(node.attributes.ino)?;
+        let state = inode.try_shared().filter(|state| state.opens > 0)?;
+        state.attributes(&node.attributes).ok()
+    }
+
+    fn access_due(&self, node: &Node) -> bool {
+        !self.options.read_only && self.options.atime.due(&node.attributes, self.metadata.now())
+    }
+
+    /// Records that a directory, or a symlink, was read. That it cannot be is no reason to fail the reader.
+    pub(crate) async fn touch_directory(&self, ino: InodeId) {
+        let touched = async {
+            let node = self.metadata.node(ino).await?.value;
+            if self.access_due(&node) {
+                self.metadata.touch_atime(ino, self.metadata.now()).await?;
+            }
+            FsResult::Ok(())
+        };
+        if let Err(error) = touched.await {
+            tracing::debug!(%error, %ino, "access time not recorded");
+        }
+    }
+}
+
+fn dot(name: &'static [u8], ino: InodeId, cookie: u64) -> DirEntry<'static> {
+    DirEntry { ino, kind: FileKind::Directory, name, cookie, entry: None }
+}

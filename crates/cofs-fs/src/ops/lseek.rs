@@ -1,0 +1,29 @@
+//! `SEEK_DATA` and `SEEK_HOLE`.
+
+use cofs_metadata::MetadataDriver;
+use cofs_types::{FsError, FsResult, InodeId, SeekWhence};
+
+use crate::{Cofs, HandleId};
+
+impl<M: MetadataDriver> Cofs<M> {
+    pub(crate) async fn do_lseek(
+        &self,
+        ino: InodeId,
+        _handle: HandleId,
+        offset: u64,
+        whence: SeekWhence,
+    ) -> FsResult<u64> {
+        let inode = self.opens.get(ino).ok_or(FsError::BadHandle)?;
+        if let Some(object) = self.object_of(&inode).await? {
+            self.before_call_below().await;
+            return object.file.seek(whence, offset);
+        }
+        // An inline file is all data, which is always a right answer (lseek(2)).
+        let size = self.metadata.node(ino).await?.value.attributes.size_bytes;
+        match whence {
+            _ if offset >= size => Err(FsError::NoData),
+            SeekWhence::Data => Ok(offset),
+            SeekWhence::Hole => Ok(size),
+        }
+    }
+}

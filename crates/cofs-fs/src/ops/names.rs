@@ -1,0 +1,48 @@
+//! Names looked up, made and linked.
+
+use cofs_metadata::MetadataDriver;
+use cofs_types::{FsResult, InodeId, Name, NewInode, failpoint};
+
+use crate::{Cofs, Context, Entry};
+
+impl<M: MetadataDriver> Cofs<M> {
+    pub(crate) async fn do_lookup(&self, ctx: &Context<'_>, parent: InodeId, name: &Name) -> FsResult<Entry> {
+        self.entry_of(self.metadata.lookup(&ctx.credentials, parent, name).await?).await
+    }
+
+    pub(crate) async fn do_lookup_self(&self, ino: InodeId) -> FsResult<Entry> {
+        self.entry_of(self.metadata.node(ino).await?).await
+    }
+
+    pub(crate) async fn do_lookup_parent(&self, ino: InodeId) -> FsResult<Entry> {
+        self.entry_of(self.metadata.parent(ino).await?).await
+    }
+
+    /// mkdir(2), symlink(2), mknod(2).
+    pub(crate) async fn do_make(
+        &self,
+        ctx: &Context<'_>,
+        parent: InodeId,
+        name: &Name,
+        new: &NewInode<'_>,
+    ) -> FsResult<Entry> {
+        self.check_writable()?;
+        let answer = self.metadata.create(&ctx.credentials, parent, name, new, None).await?;
+        failpoint("fs.make.committed");
+        self.entry_of(answer).await
+    }
+
+    pub(crate) async fn do_link(
+        &self,
+        ctx: &Context<'_>,
+        ino: InodeId,
+        parent: InodeId,
+        name: &Name,
+    ) -> FsResult<Entry> {
+        self.check_writable()?;
+        let answer = self.metadata.link(&ctx.credentials, ino, parent, name).await?;
+        failpoint("fs.link.committed");
+        self.opens.mark_linked(ino);
+        self.entry_of(answer).await
+    }
+}

@@ -1,0 +1,83 @@
+//! open(2) of a file that is there, and its end.
+
+use cofs_metadata::MetadataDriver;
+use cofs_types::{FsResult, InodeId, OpenFlags, SetAttributes};
+
+use crate::{
+    Cofs, Context, HandleId, Opened, blocking,
+    handle::Handle,
+    open_inode::{OpenInode, State},
+    ops::truncate::Cut,
+};
+
+impl<M: MetadataDriver> Cofs<M> {
+    pub(crate) async fn do_open(
+        &self,
+        ctx: &Context<'_>,
+        ino: InodeId,
+        flags: &OpenFlags,
+    ) -> FsResult<Opened> {
+        if flags.access.writes() || flags.truncate {
+            self.check_writable()?;
+        }
+        let inode = self.claim(ino).await?;
+        let opened = self.open_claimed(ctx, &inode, flags).await;
+        if opened.is_err() {
+            self.unclaim(ino).await?;
+        }
+        opened
+    }
+
+    async fn open_claimed(
+        &self,
+        ctx: &Context<'_>,
+        inode: &OpenInode,
+        flags: &OpenFlags,
+    ) -> FsResult<Opened> {
+        let writer = flags.access.writes();
+        if flags.truncate && self.metadata.node(inode.ino).await?.value.layout != cofs_types::Layout::Inline {
+            blocking().await;
+        }
+        let mut state = inode.exclusive().await;
+        let mut node = self.join(inode, &mut state, writer).await?;
+        if flags.truncate {
+            match self.truncate_opening(ctx, inode, &mut state, flags).await {
+                Ok(cut) => node = cut,
+                Err(error) => {
+                    self.leave(inode, &mut state, writer).await?;
+                    return Err(error);
+                }
+            }
+        }
+        let opened = self.opened(inode, &state, &node, flags);
+        let entered = state.passthrough && writer;
+        drop(state);
+        if entered && (flags.sync || flags.data_sync) {
+            // The kernel syncs the bytes it writes; that the file is being written must be durable too.
+            self.sync_metadata().await?;
+        }
+        Ok(opened)
+    }
+
+    async fn truncate_opening(
+        &self,
+        ctx: &Context<'_>,
+        inode: &OpenInode,
+        state: &mut State,
+        flags: &OpenFlags,
+    ) -> FsResult<cofs_metadata::Node> {
+        let change =
+            SetAttributes { size_bytes: Some(0), kill_set_id: flags.kill_set_id, ..SetAttributes::default() };
+        self.truncate_locked(&ctx.credentials, inode, state, Cut { size: 0, change: &change }).await
+    }
+
+    pub(crate) async fn do_release(&self, ino: InodeId, handle: HandleId) -> FsResult<()> {
+        let Some(inode) = self.opens.get(ino) else { return Err(cofs_types::FsError::BadHandle) };
+        let writer = Handle::from_id(handle).writes();
+        self.before_call_below().await;
+        let mut state = inode.exclusive().await;
+        let left = self.leave(&inode, &mut state, writer).await;
+        drop(state);
+        self.unclaim(ino).await.and(left)
+    }
+}

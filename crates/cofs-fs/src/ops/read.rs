@@ -1,0 +1,79 @@
+//! read(2), where it comes through the daemon.
+
+use std::sync::Arc;
+
+use cofs_metadata::MetadataDriver;
+use cofs_types::{FsError, FsResult, InodeId, Layout};
+
+use crate::{
+    AtimeMode, Cofs, HandleId, blocking, handle::Handle, open_inode::OpenInode, open_object::OpenObject,
+};
+
+/// Reads and writes of objects from this size on are done on a thread that may wait: below it, what they
+/// copy takes less time than the way there and back.
+pub(crate) const LONG_IO_BYTES: usize = 64 << 10;
+
+impl<M: MetadataDriver> Cofs<M> {
+    pub(crate) async fn do_read(
+        &self,
+        ino: InodeId,
+        handle: HandleId,
+        offset: u64,
+        into: &mut [u8],
+    ) -> FsResult<usize> {
+        let inode = self.opens.get(ino).ok_or(FsError::BadHandle)?;
+        let count = self.read_open(&inode, offset, into).await?;
+        if count > 0 && inode.atime_due() && !Handle::from_id(handle).no_atime() {
+            self.touch(&inode).await;
+        }
+        Ok(count)
+    }
+
+    /// Reads from a file that the caller has open.
+    pub(crate) async fn read_open(&self, inode: &OpenInode, offset: u64, into: &mut [u8]) -> FsResult<usize> {
+        let object = {
+            let state = inode.shared().await;
+            match state.layout {
+                Layout::Inline => return Ok(self.metadata.inline_read(inode.ino, offset, into).await?.value),
+                Layout::Object(_) => Arc::clone(state.object()?),
+            }
+        };
+        self.before_io(into.len()).await;
+        object.file.read_at(into, offset)
+    }
+
+    /// The object of an open file, if it has one.
+    pub(crate) async fn object_of(&self, inode: &OpenInode) -> FsResult<Option<Arc<OpenObject>>> {
+        let state = inode.shared().await;
+        match state.layout {
+            Layout::Inline => Ok(None),
+            Layout::Object(_) => Ok(Some(Arc::clone(state.object()?))),
+        }
+    }
+
+    /// Before `bytes` are read from or written to an object.
+    pub(crate) async fn before_io(&self, bytes: usize) {
+        if self.options.remote_below || bytes >= LONG_IO_BYTES {
+            blocking().await;
+        }
+    }
+
+    /// Records an access. That it cannot be recorded is no reason to fail a read.
+    async fn touch(&self, inode: &OpenInode) {
+        if self.options.atime != AtimeMode::Strict {
+            inode.set_atime_due(false);
+        }
+        if let Err(error) = self.try_touch(inode).await {
+            tracing::debug!(%error, ino = %inode.ino, "access time not recorded");
+        }
+    }
+
+    async fn try_touch(&self, inode: &OpenInode) -> FsResult<()> {
+        let (attributes, _) = self.attributes_of(self.metadata.node(inode.ino).await?).await?;
+        let now = self.metadata.now();
+        if self.options.atime.due(&attributes, now) && !self.options.read_only {
+            self.metadata.touch_atime(inode.ino, now).await?;
+        }
+        Ok(())
+    }
+}

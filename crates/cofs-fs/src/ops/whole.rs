@@ -1,0 +1,60 @@
+//! The volume as a whole: its space, and its end.
+
+use cofs_metadata::MetadataDriver;
+use cofs_placement::PoolHealth;
+use cofs_types::{FsResult, failpoint, limits};
+
+use crate::{Cofs, Space, blocking, open_inode::OpenInode};
+
+/// Inodes are numbers, of which there are 2^48 in a partition.
+const INODES: u64 = 1 << 48;
+const BLOCK_BYTES: u64 = 4096;
+
+impl<M: MetadataDriver> Cofs<M> {
+    pub(crate) async fn do_statfs(&self) -> FsResult<Space> {
+        // The space of the pools is cached; asking for it anew may wait.
+        self.before_call_below().await;
+        let mut space = Space {
+            block_bytes: BLOCK_BYTES as u32,
+            name_bytes_max: limits::NAME_BYTES_MAX as u32,
+            files: INODES,
+            files_free: INODES.saturating_sub(self.metadata.files()),
+            ..Space::default()
+        };
+        for pool in self.placement.space().iter().filter(|pool| pool.health == PoolHealth::Healthy) {
+            space.blocks += pool.space.total_bytes / BLOCK_BYTES;
+            space.blocks_free += pool.space.free_bytes / BLOCK_BYTES;
+            space.blocks_available += pool.space.available_bytes / BLOCK_BYTES;
+        }
+        Ok(space)
+    }
+
+    /// The mount is gone. Files whose release never came (a forced unmount) are settled like any other; what
+    /// cannot be stays for the next start, and the first error is told when all is done.
+    pub(crate) async fn do_detach(&self) -> FsResult<()> {
+        blocking().await;
+        let mut first = Ok(());
+        for inode in self.opens.all() {
+            first = first.and(self.settle_detached(&inode).await);
+        }
+        failpoint("fs.detach.settled");
+        self.collector.stop();
+        self.idle.clear();
+        first = first.and(self.placement.sync());
+        let closed = self.metadata.close().await;
+        failpoint("fs.detach.closed");
+        let placed = self.placement.close();
+        first.and(closed).and(placed)
+    }
+
+    async fn settle_detached(&self, inode: &OpenInode) -> FsResult<()> {
+        let mut state = inode.exclusive().await;
+        if self.opens.is_unlinked(inode.ino) {
+            return self.metadata.release_unlinked(inode.ino).await.map(|_| ());
+        }
+        if state.opens > 0 && state.writing.is_some() {
+            self.settle(inode.ino, &mut state, true).await?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,156 @@
+//! write(2), where it comes through the daemon.
+//!
+//! A write to an inline file is one commit. One that passes the inline maximum moves the file into an object,
+//! with the written bytes in it, before the layout changes: it happens whole or not at all.
+
+use std::sync::Arc;
+
+use cofs_metadata::MetadataDriver;
+use cofs_types::{FsError, FsResult, InodeId, Layout, limits};
+
+use crate::{
+    Cofs, HandleId, WriteFlags, blocking,
+    handle::Handle,
+    moving::Change,
+    open_inode::{OpenInode, State},
+    open_object::OpenObject,
+};
+
+/// How far a write came without the exclusive lock.
+enum Attempt {
+    Done,
+    /// It goes to this object, which is in the open-for-writing set.
+    Object(Arc<OpenObject>),
+    /// The layout or the set must change first.
+    Change,
+}
+
+impl<M: MetadataDriver> Cofs<M> {
+    pub(crate) async fn do_write(
+        &self,
+        ino: InodeId,
+        handle: HandleId,
+        offset: u64,
+        data: &[u8],
+        flags: WriteFlags,
+    ) -> FsResult<usize> {
+        let handle = Handle::from_id(handle);
+        let inode = self.opens.get(ino).ok_or(FsError::BadHandle)?;
+        if !flags.from_cache {
+            handle.for_writing()?;
+        }
+        self.write_open(&inode, offset, data, flags.kill_set_id).await?;
+        if let Some(data_only) = handle.syncs() {
+            self.sync_file(&inode, data_only).await?;
+        }
+        Ok(data.len())
+    }
+
+    /// Writes to a file that the caller has open.
+    pub(crate) async fn write_open(
+        &self,
+        inode: &OpenInode,
+        offset: u64,
+        data: &[u8],
+        kill_set_id: bool,
+    ) -> FsResult<()> {
+        self.check_writable()?;
+        inode.check_poison()?;
+        let end = range_end(offset, data.len() as u64)?;
+        if data.is_empty() {
+            return Ok(());
+        }
+        let object = match self.try_write(inode, offset, data, end, kill_set_id).await? {
+            Attempt::Done => return Ok(()),
+            Attempt::Object(object) => object,
+            Attempt::Change => {
+                blocking().await;
+                let mut state = inode.exclusive().await;
+                match self.change_for_write(inode, &mut state, (offset, data), end, kill_set_id).await? {
+                    Some(object) => object,
+                    None => return Ok(()),
+                }
+            }
+        };
+        self.before_io(data.len()).await;
+        object.file.write_all_at(data, offset)?;
+        cofs_types::failpoint("fs.write.object_written");
+        inode.set_atime_due(true);
+        Ok(())
+    }
+
+    async fn try_write(
+        &self,
+        inode: &OpenInode,
+        offset: u64,
+        data: &[u8],
+        end: u64,
+        kill_set_id: bool,
+    ) -> FsResult<Attempt> {
+        let state = inode.shared().await;
+        match state.layout {
+            Layout::Inline if end <= self.inline_max => {
+                self.write_inline(inode, offset, data, kill_set_id).await?;
+                Ok(Attempt::Done)
+            }
+            Layout::Object(_) if state.writing.is_some() && !(kill_set_id && state.set_id) => {
+                Ok(Attempt::Object(Arc::clone(state.object()?)))
+            }
+            _ => Ok(Attempt::Change),
+        }
+    }
+
+    async fn write_inline(
+        &self,
+        inode: &OpenInode,
+        offset: u64,
+        data: &[u8],
+        kill_set_id: bool,
+    ) -> FsResult<()> {
+        self.metadata.inline_write(inode.ino, offset, data, kill_set_id).await?;
+        cofs_types::failpoint("fs.write.committed");
+        inode.set_atime_due(true);
+        Ok(())
+    }
+
+    /// The write that changes more than bytes; the object to write to, unless it has been written.
+    async fn change_for_write(
+        &self,
+        inode: &OpenInode,
+        state: &mut State,
+        (offset, data): (u64, &[u8]),
+        end: u64,
+        kill_set_id: bool,
+    ) -> FsResult<Option<Arc<OpenObject>>> {
+        let mut written = false;
+        match state.layout {
+            Layout::Inline if end <= self.inline_max => {
+                self.write_inline(inode, offset, data, kill_set_id).await?;
+                return Ok(None);
+            }
+            Layout::Inline => {
+                self.outgrow(inode.ino, state, Change::Data, |file| file.write_all_at(data, offset)).await?;
+                inode.set_atime_due(true);
+                written = true;
+            }
+            Layout::Object(_) => {
+                self.check_object_writable(state)?;
+                self.enter_writing_now(inode, state).await?;
+            }
+        }
+        if kill_set_id && state.set_id {
+            self.kill_set_id(inode.ino, state).await?;
+        }
+        Ok(if written { None } else { Some(Arc::clone(state.object()?)) })
+    }
+
+    /// Errors: `ReadOnly` where the object could be opened for reading only.
+    pub(crate) fn check_object_writable(&self, state: &State) -> FsResult<()> {
+        if state.object()?.file.writable() { Ok(()) } else { Err(FsError::ReadOnly) }
+    }
+}
+
+/// The end of a range. Errors: `FileTooLarge` beyond the largest file.
+pub(crate) fn range_end(offset: u64, len: u64) -> FsResult<u64> {
+    offset.checked_add(len).filter(|&end| end <= limits::FILE_BYTES_MAX).ok_or(FsError::FileTooLarge)
+}

@@ -1,0 +1,79 @@
+//! Extended attributes, and the virtual ones through which the command line speaks with a live mount.
+
+use bytes::Bytes;
+use cofs_metadata::MetadataDriver;
+use cofs_types::{FsError, FsResult, InodeId, XattrMode, XattrName};
+
+use crate::{Cofs, Context, blocking};
+
+/// Names that start so are never stored, and never listed.
+const VIRTUAL_PREFIX: &[u8] = b"cofs.";
+const INFO: &[u8] = b"cofs.info";
+const STATUS: &[u8] = b"cofs.status";
+const COLLECT: &[u8] = b"cofs.gc";
+
+fn is_virtual(name: &XattrName) -> bool {
+    name.as_bytes().starts_with(VIRTUAL_PREFIX)
+}
+
+impl<M: MetadataDriver> Cofs<M> {
+    pub(crate) async fn do_getxattr(
+        &self,
+        ctx: &Context<'_>,
+        ino: InodeId,
+        name: &XattrName,
+    ) -> FsResult<Bytes> {
+        if !is_virtual(name) {
+            return Ok(self.metadata.getxattr(&ctx.credentials, ino, name).await?.value);
+        }
+        match name.as_bytes() {
+            INFO => self.info(ino).await,
+            STATUS if ino == InodeId::ROOT => self.status(),
+            _ => Err(FsError::NoAttribute),
+        }
+    }
+
+    pub(crate) async fn do_setxattr(
+        &self,
+        ctx: &Context<'_>,
+        ino: InodeId,
+        name: &XattrName,
+        value: &[u8],
+        mode: XattrMode,
+        kill_set_gid: bool,
+    ) -> FsResult<()> {
+        if is_virtual(name) {
+            return self.set_virtual(ctx, ino, name).await;
+        }
+        self.check_writable()?;
+        self.metadata.setxattr(&ctx.credentials, ino, name, value, mode, kill_set_gid).await?;
+        cofs_types::failpoint("fs.setxattr.committed");
+        Ok(())
+    }
+
+    async fn set_virtual(&self, ctx: &Context<'_>, ino: InodeId, name: &XattrName) -> FsResult<()> {
+        if name.as_bytes() != COLLECT || ino != InodeId::ROOT {
+            return Err(FsError::NotSupported);
+        }
+        if ctx.credentials.uid != 0 && ctx.credentials.uid != self.options.owner_uid {
+            return Err(FsError::NotPermitted);
+        }
+        blocking().await;
+        self.collect().map(|_| ())
+    }
+
+    pub(crate) async fn do_removexattr(
+        &self,
+        ctx: &Context<'_>,
+        ino: InodeId,
+        name: &XattrName,
+    ) -> FsResult<()> {
+        self.check_writable()?;
+        if is_virtual(name) {
+            return Err(FsError::NoAttribute);
+        }
+        self.metadata.removexattr(&ctx.credentials, ino, name).await?;
+        cofs_types::failpoint("fs.removexattr.committed");
+        Ok(())
+    }
+}

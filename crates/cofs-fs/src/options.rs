@@ -1,0 +1,39 @@
+//! How a volume is served: what the mount command chose.
+
+use cofs_types::{Attributes, Timestamp};
+
+/// When reading brings the access time up to date (mount(8)).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum AtimeMode {
+    /// When it is not later than the last change, or a day old.
+    #[default]
+    Relatime,
+    /// At every read that reaches the daemon.
+    Strict,
+    Never,
+}
+
+impl AtimeMode {
+    /// Whether a read at `now` must be recorded.
+    pub fn due(self, attributes: &Attributes, now: Timestamp) -> bool {
+        match self {
+            Self::Relatime => attributes.atime.relatime_due(attributes.mtime, attributes.ctime, now),
+            Self::Strict => true,
+            Self::Never => false,
+        }
+    }
+}
+
+/// Options of one mount.
+#[derive(Clone, Debug, Default)]
+pub struct FsOptions {
+    pub read_only: bool,
+    pub atime: AtimeMode,
+    /// Who mounted it; beside root, this user may start a collection (`cofs.gc`).
+    pub owner_uid: u32,
+    /// The volume's identity, for `cofs.status`.
+    pub volume: String,
+    /// The pools are on a network file system: every operation on an object may wait, so that it is done on
+    /// a thread that may. On local file systems short ones are done where the request came in.
+    pub remote_below: bool,
+}

@@ -1,0 +1,101 @@
+//! After a crash: the files that were open are looked at, and only those.
+//!
+//! A file in the open-for-writing set takes size and times from its object; one that was unlinked while open
+//! is released. Both are idempotent, so a crash here only repeats them. The reclaim list goes on in the
+//! background, as always.
+
+use std::sync::Arc;
+
+use cofs_metadata::{MetadataDriver, Settled};
+use cofs_placement::Placement;
+use cofs_types::{FsError, FsResult, InodeId, Layout, ObjectId, failpoint, limits};
+
+use crate::run;
+
+/// What was repaired.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize)]
+pub struct Recovered {
+    /// Files whose size and times were taken from their objects.
+    pub settled: u64,
+    /// Files whose object could not be reached: they wait for the next start or `fsck`.
+    pub unreachable: u64,
+    /// Unlinked files that nobody holds any more.
+    pub released: u64,
+}
+
+pub(crate) fn recover<M: MetadataDriver>(metadata: &M, placement: &Arc<Placement>) -> FsResult<Recovered> {
+    let mut recovered = Recovered::default();
+    let mut after = None;
+    loop {
+        let batch = run(metadata.writing_set(after, limits::RECOVERY_BATCH))?.value;
+        for &ino in &batch {
+            match settle(metadata, placement, ino)? {
+                true => recovered.settled += 1,
+                false => recovered.unreachable += 1,
+            }
+            failpoint("fs.recover.settled");
+        }
+        let Some(&last) = batch.last() else { break };
+        after = Some(last);
+    }
+    recovered.released = release_unlinked(metadata)?;
+    if recovered != Recovered::default() {
+        tracing::info!(?recovered, "files that were open at the last end of the service are in order again");
+    }
+    Ok(recovered)
+}
+
+fn release_unlinked<M: MetadataDriver>(metadata: &M) -> FsResult<u64> {
+    let mut released = 0;
+    let mut after = None;
+    loop {
+        let batch = run(metadata.unlinked_set(after, limits::RECOVERY_BATCH))?.value;
+        let Some(&last) = batch.last() else { return Ok(released) };
+        for &ino in &batch {
+            run(metadata.release_unlinked(ino))?;
+            failpoint("fs.recover.released");
+            released += 1;
+        }
+        after = Some(last);
+    }
+}
+
+/// Takes size and times of one file from its object; `false` if that cannot be reached.
+fn settle<M: MetadataDriver>(metadata: &M, placement: &Placement, ino: InodeId) -> FsResult<bool> {
+    let node = match run(metadata.node(ino)) {
+        Ok(answer) => answer.value,
+        Err(FsError::Stale | FsError::NotFound) => {
+            tracing::warn!(%ino, "open for writing, but there is no such inode: left to fsck");
+            return Ok(false);
+        }
+        Err(error) => return Err(error),
+    };
+    let Layout::Object(object) = node.layout else {
+        tracing::warn!(%ino, "open for writing, but without an object: left to fsck");
+        return Ok(false);
+    };
+    let settled = match look_at(placement, object) {
+        Ok(settled) => settled,
+        Err(error) => {
+            tracing::warn!(%ino, %object, %error, "its object cannot be looked at: size and times may be old");
+            return Ok(false);
+        }
+    };
+    let changed =
+        settled.size_bytes != node.attributes.size_bytes || settled.mtime != Some(node.attributes.mtime);
+    let ctime = settled.ctime.filter(|_| changed).map(|ctime| ctime.max(node.attributes.ctime));
+    run(metadata.settle(ino, &Settled { ctime, ..settled }, true))?;
+    Ok(true)
+}
+
+fn look_at(placement: &Placement, object: ObjectId) -> FsResult<Settled> {
+    let stat = placement.open_object(object, false)?.stat()?;
+    Ok(Settled {
+        size_bytes: stat.size_bytes,
+        blocks_512: stat.blocks_512,
+        mtime: Some(stat.mtime),
+        atime: None,
+        ctime: Some(stat.ctime),
+        kill_set_id: false,
+    })
+}

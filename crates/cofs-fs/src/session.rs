@@ -1,0 +1,201 @@
+//! From an inode's first open to its last close.
+//!
+//! Every open, and every operation that changes bytes without one (truncate(2) of a path), is a session:
+//! claim the inode, join those who have it, leave, give the claim back. The first to join chooses the data path
+//! and opens the object; the last to leave settles.
+
+use std::sync::Arc;
+
+use cofs_metadata::{MetadataDriver, Node};
+use cofs_placement::ObjectFile;
+use cofs_types::{FsError, FsResult, InodeId, Layout, ObjectId, failpoint};
+
+use crate::{
+    Cofs, blocking,
+    cofs::check_regular,
+    open_inode::{OpenInode, State, Writing},
+    open_object::OpenObject,
+    open_table::Unclaimed,
+};
+
+pub(crate) const SET_ID_BITS: u16 = 0o6000;
+
+impl<M: MetadataDriver> Cofs<M> {
+    /// Enters the table. To be followed by [`unclaim`](Self::unclaim), whatever happens.
+    pub(crate) async fn claim(&self, ino: InodeId) -> FsResult<Arc<OpenInode>> {
+        let inode = self.opens.claim(ino)?;
+        if self.options.remote_below {
+            // The first open may have to open the object, which takes as long as the network wants.
+            blocking().await;
+        }
+        Ok(inode)
+    }
+
+    /// Gives the claim back; the last one of an unlinked inode releases it.
+    pub(crate) async fn unclaim(&self, ino: InodeId) -> FsResult<()> {
+        if self.opens.unclaim(ino) == Unclaimed::LastOfUnlinked {
+            self.release_unlinked(ino).await?;
+        }
+        Ok(())
+    }
+
+    /// The last close of an inode without a name.
+    pub(crate) async fn release_unlinked(&self, ino: InodeId) -> FsResult<()> {
+        self.idle.drop_of(ino);
+        self.metadata.release_unlinked(ino).await?;
+        failpoint("fs.release.unlinked");
+        self.collector.wake();
+        Ok(())
+    }
+
+    /// Joins the opens of an inode, whose lock the caller holds. Errors: `Stale` if it is gone.
+    pub(crate) async fn join(&self, inode: &OpenInode, state: &mut State, writer: bool) -> FsResult<Node> {
+        let node = self.metadata.node(inode.ino).await?.value;
+        check_regular(&node)?;
+        let joined = self.join_node(inode.ino, state, &node, writer).await;
+        if joined.is_err() && state.opens == 0 {
+            self.park(inode, state);
+        }
+        joined.map(|()| node)
+    }
+
+    async fn join_node(&self, ino: InodeId, state: &mut State, node: &Node, writer: bool) -> FsResult<()> {
+        if state.opens == 0 {
+            self.load(ino, state, node)?;
+        }
+        if writer && state.layout != Layout::Inline {
+            if !state.object()?.file.writable() {
+                return Err(FsError::ReadOnly);
+            }
+            if state.passthrough {
+                // The kernel may write from now on, and will not ask.
+                self.enter_writing(ino, state, &node.attributes).await?;
+            }
+        }
+        state.writers += u32::from(writer);
+        state.opens += 1;
+        Ok(())
+    }
+
+    /// The first open: what the node says, its object opened, and the data path chosen.
+    fn load(&self, ino: InodeId, state: &mut State, node: &Node) -> FsResult<()> {
+        *state = State {
+            layout: node.layout,
+            set_id: node.attributes.permissions & SET_ID_BITS != 0,
+            // Left by a close that could not be settled: its data counts as changed.
+            writing: node.writing.then_some(Writing { before: None }),
+            wrote: node.writing,
+            ..State::default()
+        };
+        if let Layout::Object(id) = node.layout {
+            state.object = Some(self.open_object(ino, id)?);
+            self.choose_path(state)?;
+        }
+        Ok(())
+    }
+
+    /// Passthrough, if the kernel takes the object. Files with set-id bits go through the daemon, which takes
+    /// these bits away when someone else writes; the kernel would not.
+    pub(crate) fn choose_path(&self, state: &mut State) -> FsResult<()> {
+        let object = Arc::clone(state.object()?);
+        let pool = object.file.id().pool();
+        let Some(kernel) = self.passthrough_of(pool).filter(|_| !state.set_id) else { return Ok(()) };
+        match object.register(kernel) {
+            Ok(_) => {
+                state.atime_before = Some(object.file.stat()?.atime);
+                state.passthrough = true;
+            }
+            Err(error) => {
+                tracing::warn!(%error, pool = pool.0, "no passthrough for this pool: its data goes through the daemon");
+                self.refuse_passthrough(pool);
+            }
+        }
+        Ok(())
+    }
+
+    fn open_object(&self, ino: InodeId, id: ObjectId) -> FsResult<Arc<OpenObject>> {
+        if let Some(open) = self.idle.take(ino, id) {
+            return Ok(open);
+        }
+        // For writing too, so that one descriptor serves all opens.
+        let file = match self.open_below(id, true) {
+            Err(FsError::ReadOnly | FsError::PermissionDenied | FsError::NotPermitted) => {
+                self.open_below(id, false)?
+            }
+            other => other?,
+        };
+        Ok(Arc::new(OpenObject::new(file)))
+    }
+
+    fn open_below(&self, id: ObjectId, write: bool) -> FsResult<Arc<ObjectFile>> {
+        match self.placement.open_object(id, write) {
+            Err(error) if out_of_descriptors(&error) && self.idle.len() > 0 => {
+                self.idle.clear();
+                self.placement.open_object(id, write)
+            }
+            other => other,
+        }
+    }
+
+    /// Leaves. The last writer's leave settles size and times; the last leave moves a small file inline, or
+    /// keeps its object at hand. The inode is left in order even if that fails: what could not be settled
+    /// stays in the open-for-writing set, and the next open or start settles it.
+    pub(crate) async fn leave(&self, inode: &OpenInode, state: &mut State, writer: bool) -> FsResult<()> {
+        state.writers = state.writers.saturating_sub(u32::from(writer));
+        state.opens = state.opens.saturating_sub(1);
+        let last = state.opens == 0;
+        let unlinked = last && self.opens.is_unlinked(inode.ino);
+        let settled = if unlinked { Ok(()) } else { self.settle_leaving(inode, state).await };
+        if last {
+            self.learn(state);
+            self.park(inode, state);
+        }
+        settled
+    }
+
+    async fn settle_leaving(&self, inode: &OpenInode, state: &mut State) -> FsResult<()> {
+        if state.writers > 0 || state.object.is_none() {
+            return Ok(());
+        }
+        if state.opens == 0 && state.wrote && self.inlay(inode, state).await? {
+            return Ok(());
+        }
+        if state.writing.is_some() {
+            return self.settle(inode.ino, state, true).await;
+        }
+        if state.opens == 0 {
+            return self.record_access(inode.ino, state).await;
+        }
+        Ok(())
+    }
+
+    /// Remembers how a file that was born in these opens has ended.
+    fn learn(&self, state: &State) {
+        if let Some(directory) = state.born.and_then(|born| born.directory) {
+            self.learned.ended(directory, state.layout != Layout::Inline);
+        }
+    }
+
+    /// Nobody has it open any more: the object goes to those kept at hand.
+    fn park(&self, inode: &OpenInode, state: &mut State) {
+        let state = std::mem::take(state);
+        if let Some(object) = state.object
+            && !inode.poisoned()
+            && object.file.writable()
+            && !self.opens.is_unlinked(inode.ino)
+        {
+            self.idle.put(inode.ino, object);
+        }
+    }
+}
+
+fn out_of_descriptors(error: &FsError) -> bool {
+    use rustix::io::Errno;
+    match error {
+        FsError::TooManyOpenFiles => true,
+        FsError::Backing { source, .. } => source.raw_os_error().is_some_and(|errno| {
+            errno == Errno::MFILE.raw_os_error() || errno == Errno::NFILE.raw_os_error()
+        }),
+        _ => false,
+    }
+}

@@ -1,0 +1,44 @@
+//! Inodes whose pages in the kernel may be out of date, because their bytes changed below it.
+//!
+//! With passthrough, bytes change in the object, and the pages that the kernel kept of an earlier, cached
+//! open do not follow. When such a file moves back inline its next open goes through those pages: it must
+//! drop them first. A set that is full takes nobody else, and then the file stays in its object.
+
+use std::{
+    collections::HashSet,
+    sync::atomic::{AtomicUsize, Ordering},
+};
+
+use cofs_types::{InodeId, limits};
+use parking_lot::Mutex;
+
+#[derive(Default)]
+pub(crate) struct StalePages {
+    inodes: Mutex<HashSet<InodeId>>,
+    /// The set's size, so that an open need not lock it while it is empty, which is nearly always.
+    count: AtomicUsize,
+}
+
+impl StalePages {
+    /// `false` if there is no room to remember it.
+    pub(crate) fn note(&self, ino: InodeId) -> bool {
+        let mut inodes = self.inodes.lock();
+        if inodes.len() >= limits::STALE_PAGES_MAX && !inodes.contains(&ino) {
+            return false;
+        }
+        inodes.insert(ino);
+        self.count.store(inodes.len(), Ordering::Release);
+        true
+    }
+
+    /// Whether the pages of `ino` must be dropped now (they count as good afterwards).
+    pub(crate) fn take(&self, ino: InodeId) -> bool {
+        if self.count.load(Ordering::Acquire) == 0 {
+            return false;
+        }
+        let mut inodes = self.inodes.lock();
+        let there = inodes.remove(&ino);
+        self.count.store(inodes.len(), Ordering::Release);
+        there
+    }
+}

@@ -1,0 +1,122 @@
+//! What `cofs.info` and `cofs.status` tell: JSON, for the command line.
+
+use bytes::Bytes;
+use cofs_metadata::MetadataDriver;
+use cofs_placement::{PoolHealth, PoolSpace};
+use cofs_types::{FileKind, FsError, FsResult, InodeId, Layout};
+use serde_json::{Value, json};
+
+use crate::{Cofs, open_inode::State};
+
+impl<M: MetadataDriver> Cofs<M> {
+    /// One inode: what it is and where its bytes are.
+    pub(crate) async fn info(&self, ino: InodeId) -> FsResult<Bytes> {
+        let answer = self.metadata.node(ino).await?;
+        let node = answer.value;
+        let (attributes, _) = self.attributes_of(answer).await?;
+        let mut info = json!({
+            "inode": ino.get(),
+            "kind": kind_name(attributes.kind),
+            "size_bytes": attributes.size_bytes,
+            "blocks_512": attributes.blocks_512,
+            "layout": if node.layout == Layout::Inline { "inline" } else { "object" },
+            "inline_bytes": if node.layout == Layout::Inline { attributes.size_bytes } else { 0 },
+            "writing": node.writing,
+        });
+        if let (Some(fields), Layout::Object(id)) = (info.as_object_mut(), node.layout) {
+            fields.insert("object".into(), json!(id.to_string()));
+            fields.insert("object_number".into(), json!(id.get()));
+            fields.insert("pool".into(), json!(id.pool().0));
+            fields.insert("pool_name".into(), json!(self.pool_name(id.pool())));
+            fields.insert("object_path".into(), json!(self.placement.object_path(id)));
+        }
+        let open = match self.opens.get(ino) {
+            Some(inode) => open_state(&*inode.shared().await, inode.poisoned()),
+            None => Value::Null,
+        };
+        if let Some(fields) = info.as_object_mut() {
+            fields.insert("open".into(), open);
+        }
+        to_bytes(&info)
+    }
+
+    fn pool_name(&self, id: cofs_types::PoolId) -> Option<String> {
+        self.placement.space().into_iter().find(|pool| pool.id == id).map(|pool| pool.name)
+    }
+
+    /// The whole volume, as it is served now.
+    pub(crate) fn status(&self) -> FsResult<Bytes> {
+        let engine = self.metadata.engine_stats();
+        let status = json!({
+            "version": env!("CARGO_PKG_VERSION"),
+            "volume": self.options.volume,
+            "uptime_secs": self.started.elapsed().as_secs(),
+            "read_only": self.options.read_only,
+            "files": self.metadata.files(),
+            "inline_bytes_max": self.inline_max,
+            "open_files": self.opens.len(),
+            "mount": *self.report.lock(),
+            "pools": self.placement.space().iter().map(pool_status).collect::<Vec<_>>(),
+            "engine": {
+                "name": engine.name,
+                "disk_bytes": engine.disk_bytes,
+                "memory_bytes": engine.memory_bytes,
+                "keys_estimate": engine.keys_estimate,
+                "cache_hits": engine.cache_hits,
+                "cache_misses": engine.cache_misses,
+            },
+            "caches": {
+                "idle_objects": self.idle.len(),
+                "ghosts": self.ghosts.len(),
+                "learned_directories": self.learned.len(),
+            },
+            "objects_removed": self.collector.removed(),
+            "recovered": self.recovered,
+        });
+        to_bytes(&status)
+    }
+}
+
+fn pool_status(pool: &PoolSpace) -> Value {
+    let (health, why) = match &pool.health {
+        PoolHealth::Healthy => ("healthy", None),
+        PoolHealth::Failed { why, .. } => ("failed", Some(why)),
+    };
+    json!({
+        "id": pool.id.0,
+        "name": pool.name,
+        "tier": pool.tier,
+        "health": health,
+        "why": why,
+        "total_bytes": pool.space.total_bytes,
+        "free_bytes": pool.space.free_bytes,
+        "available_bytes": pool.space.available_bytes,
+        "objects_ready": pool.ready,
+    })
+}
+
+fn open_state(state: &State, poisoned: bool) -> Value {
+    json!({
+        "opens": state.opens,
+        "writers": state.writers,
+        "data_path": if state.passthrough { "passthrough" } else { "daemon" },
+        "writing": state.writing.is_some(),
+        "poisoned": poisoned,
+    })
+}
+
+const fn kind_name(kind: FileKind) -> &'static str {
+    match kind {
+        FileKind::Regular => "file",
+        FileKind::Directory => "directory",
+        FileKind::Symlink => "symlink",
+        FileKind::Fifo => "fifo",
+        FileKind::Socket => "socket",
+        FileKind::CharDevice => "character device",
+        FileKind::BlockDevice => "block device",
+    }
+}
+
+fn to_bytes(value: &Value) -> FsResult<Bytes> {
+    serde_json::to_vec(value).map(Bytes::from).map_err(|error| FsError::corrupt(error.to_string()))
+}

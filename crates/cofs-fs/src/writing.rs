@@ -1,0 +1,105 @@
+//! The open-for-writing set: while an inode stands in it, its object tells size and times.
+//!
+//! Entering makes the object's mtime equal to the record's first, so that afterwards the object's is the true
+//! one, after a crash too: it is the old one until data changes. Who sets times meanwhile sets both.
+
+use std::sync::Arc;
+
+use cofs_metadata::{MetadataDriver, Settled};
+use cofs_types::{Attributes, FsResult, InodeId, failpoint};
+
+use crate::{
+    Cofs,
+    open_inode::{Merged, OpenInode, State, Writing},
+    session::SET_ID_BITS,
+};
+
+impl<M: MetadataDriver> Cofs<M> {
+    /// Puts the inode into the set, before its object is first changed. A no-op if it stands there.
+    pub(crate) async fn enter_writing(
+        &self,
+        ino: InodeId,
+        state: &mut State,
+        record: &Attributes,
+    ) -> FsResult<()> {
+        if state.writing.is_some() {
+            return Ok(());
+        }
+        let file = Arc::clone(&state.object()?.file);
+        let mut stat = file.stat()?;
+        if stat.mtime != record.mtime {
+            file.set_times(None, Some(record.mtime))?;
+            stat = file.stat()?;
+        }
+        failpoint("fs.writing.times_equal");
+        self.metadata.begin_writing(ino).await?;
+        failpoint("fs.writing.begun");
+        state.writing = Some(Writing { before: Some(stat) });
+        state.wrote = true;
+        Ok(())
+    }
+
+    /// As [`enter_writing`](Self::enter_writing), for one who has not read the record.
+    pub(crate) async fn enter_writing_now(&self, inode: &OpenInode, state: &mut State) -> FsResult<()> {
+        if state.writing.is_some() {
+            return Ok(());
+        }
+        let record = self.metadata.node(inode.ino).await?.value.attributes;
+        self.enter_writing(inode.ino, state, &record).await
+    }
+
+    /// Commits what the object tells, and takes the inode out of the set with `leave`.
+    pub(crate) async fn settle(&self, ino: InodeId, state: &mut State, leave: bool) -> FsResult<()> {
+        let record = self.metadata.node(ino).await?.value.attributes;
+        let merged = state.merge(&record)?;
+        let kill = killed_set_id(state, &merged) && record.permissions & SET_ID_BITS != 0;
+        self.metadata.settle(ino, &settled(&merged, kill), leave).await?;
+        failpoint("fs.settle.committed");
+        state.atime_before = Some(merged.stat.atime);
+        state.writing = (!leave).then_some(Writing { before: Some(merged.stat) });
+        Ok(())
+    }
+
+    /// Takes the set-id bits away after a write by one who may not keep them.
+    pub(crate) async fn kill_set_id(&self, ino: InodeId, state: &mut State) -> FsResult<()> {
+        let record = self.metadata.node(ino).await?.value.attributes;
+        let merged = state.merge(&record)?;
+        self.metadata.settle(ino, &settled(&merged, true), false).await?;
+        failpoint("fs.write.set_id_killed");
+        state.writing = Some(Writing { before: Some(merged.stat) });
+        state.set_id = false;
+        Ok(())
+    }
+
+    /// The last close of readers: the access time, if the kernel has read for itself.
+    pub(crate) async fn record_access(&self, ino: InodeId, state: &State) -> FsResult<()> {
+        if !state.passthrough || self.options.read_only || self.options.atime == crate::AtimeMode::Never {
+            return Ok(());
+        }
+        let atime = state.object()?.file.stat()?.atime;
+        if state.atime_before.is_some_and(|before| before != atime) {
+            self.metadata.touch_atime(ino, atime).await?;
+        }
+        Ok(())
+    }
+}
+
+pub(crate) fn settled(merged: &Merged, kill_set_id: bool) -> Settled {
+    let now = &merged.attributes;
+    Settled {
+        size_bytes: now.size_bytes,
+        blocks_512: now.blocks_512,
+        mtime: merged.data_changed.then_some(now.mtime),
+        atime: merged.atime_changed.then_some(now.atime),
+        ctime: merged.data_changed.then_some(now.ctime),
+        kill_set_id,
+    }
+}
+
+/// Whether data was written through the kernel after set-id bits had been given: the daemon does not see who
+/// wrote, so the bits go.
+fn killed_set_id(state: &State, merged: &Merged) -> bool {
+    state
+        .set_id_since
+        .is_some_and(|(mtime, size)| merged.stat.mtime != mtime || merged.stat.size_bytes != size)
+}
