@@ -28,4 +28,6 @@ pub mod key {
 }
 
 #[cfg(test)]
+mod golden;
+#[cfg(test)]
 mod tests;

@@ -70,6 +70,11 @@ impl Gathered {
         self.len.load(Ordering::Relaxed) >= limits::DIRTY_DIRECTORIES_MAX
     }
 
+    #[cfg(test)]
+    pub fn len(&self) -> usize {
+        self.maps.iter().map(|map| map.lock().len()).sum()
+    }
+
     fn all(&self) -> Vec<InodeId> {
         self.maps.iter().flat_map(|map| map.lock().keys().copied().collect::<Vec<_>>()).collect()
     }

@@ -1,0 +1,135 @@
+//! Inline data and layouts.
+
+use cofs_types::{FsError, Layout, SetAttributes};
+use proptest::prelude::*;
+
+use super::*;
+use crate::Settled;
+
+impl World {
+    fn read(&self, ino: InodeId, offset: u64, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0xAA; len];
+        let n = self.ns.inline_read(ino, offset, &mut bytes).unwrap();
+        bytes.truncate(n);
+        bytes
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Op {
+    Write(u64, usize, u8),
+    Zero(u64, u64, Option<u64>),
+    Resize(u64),
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let max = u64::from(INLINE_MAX);
+    prop_oneof![
+        (0..max, 0usize..9000, 1u8..).prop_map(|(at, len, byte)| Op::Write(at, len, byte)),
+        (0..max, 0..max, proptest::option::of(0..=max)).prop_map(|(at, len, size)| Op::Zero(at, len, size)),
+        (0..=max).prop_map(Op::Resize),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn inline_bytes_are_those_of_a_plain_file(ops in proptest::collection::vec(op(), 1..20)) {
+        let w = World::new();
+        let f = w.file(ROOT, "f");
+        let mut model: Vec<u8> = Vec::new();
+        for op in ops {
+            match op {
+                Op::Write(at, len, byte) => {
+                    let data = vec![byte; len];
+                    let end = at as usize + len;
+                    let done = w.ns.inline_write(super::at(9), f, at, &data, false);
+                    if end > INLINE_MAX as usize && len > 0 {
+                        fails(done, FsError::FileTooLarge);
+                    } else if len > 0 {
+                        model.resize(model.len().max(end), 0);
+                        model[at as usize..end].copy_from_slice(&data);
+                    }
+                }
+                Op::Zero(at, len, size) => {
+                    w.ns.inline_zero(super::at(9), f, at, len, size).unwrap();
+                    let end = (at + len).min(model.len() as u64);
+                    model[at.min(end) as usize..end as usize].fill(0);
+                    model.resize(model.len().max(size.unwrap_or(0) as usize), 0);
+                }
+                Op::Resize(size) => {
+                    w.set(f, SetAttributes { size_bytes: Some(size), ..Default::default() });
+                    model.resize(size as usize, 0);
+                }
+            }
+            let a = w.stat(f);
+            prop_assert_eq!((a.size_bytes, a.blocks_512), (model.len() as u64, (model.len() as u64).div_ceil(512)));
+            prop_assert_eq!(w.read(f, 0, 70_000), model.clone());
+            let middle = model.len() / 3;
+            prop_assert_eq!(w.read(f, middle as u64, 5000), &model[middle..model.len().min(middle + 5000)]);
+            w.audit();
+        }
+        w.ns.unlink(&C, super::at(9), ROOT, name("f")).unwrap();
+        w.audit();
+    }
+}
+
+#[test]
+fn a_file_goes_to_an_object_and_comes_back() {
+    let w = World::new();
+    let f = w.file(ROOT, "f");
+    w.ns.inline_write(at(9), f, 0, &[3; 5000], false).unwrap();
+    fails(w.ns.begin_writing(f), FsError::InvalidArgument(""));
+    let node = w.ns.outgrow(at(10), f, object(1)).unwrap();
+    assert_eq!(
+        (node.layout, node.writing, node.attributes.size_bytes),
+        (Layout::Object(object(1)), true, 5000)
+    );
+    assert_eq!(node.attributes.mtime, at(9));
+    fails(w.ns.inline_read(f, 0, &mut [0; 9]), FsError::InvalidArgument("not inline"));
+    fails(w.ns.inline_write(at(9), f, 0, b"x", false), FsError::InvalidArgument("not inline"));
+    let cut = SetAttributes { size_bytes: Some(0), ..Default::default() };
+    fails(w.ns.setattr(&C, at(9), f, &cut), FsError::InvalidArgument(""));
+    w.audit();
+    let settled = Settled { size_bytes: 70_000, blocks_512: 144, mtime: Some(at(20)), ..Default::default() };
+    let node = w.ns.settle(f, &settled, true).unwrap();
+    assert_eq!((node.attributes.size_bytes, node.attributes.blocks_512, node.writing), (70_000, 144, false));
+    assert_eq!((node.attributes.mtime, node.attributes.ctime), (at(20), at(9)));
+    let commits = w.engine.unsynced_commits();
+    w.ns.settle(f, &settled, true).unwrap();
+    assert_eq!(w.engine.unsynced_commits(), commits, "nothing differs, nothing is committed");
+    w.ns.begin_writing(f).unwrap();
+    assert_eq!(w.ns.writing_set(None, 9).unwrap(), [f]);
+    w.audit();
+    let commits = w.engine.unsynced_commits();
+    w.ns.begin_writing(f).unwrap();
+    assert_eq!(w.engine.unsynced_commits(), commits);
+    let node = w.ns.inlay(at(30), f, &[4; 4097], Some((at(28), at(29)))).unwrap();
+    assert_eq!((node.layout, node.writing), (Layout::Inline, false));
+    assert_eq!((node.attributes.mtime, node.attributes.ctime), (at(28), at(29)));
+    assert_eq!(w.read(f, 0, 9999), [4; 4097]);
+    assert_eq!(w.ns.reclaim_list(9).unwrap(), [object(1)]);
+    fails(w.ns.inlay(at(30), f, &[], None), FsError::InvalidArgument(""));
+    w.audit();
+}
+
+#[test]
+fn a_write_by_a_stranger_takes_set_id_bits() {
+    let w = World::new();
+    let f = w.file(ROOT, "f");
+    w.set(f, SetAttributes { permissions: Some(0o6755), ..Default::default() });
+    assert_eq!(w.ns.inline_write(at(9), f, 0, b"x", false).unwrap().attributes.permissions, 0o6755);
+    assert_eq!(w.ns.inline_write(at(9), f, 0, b"x", true).unwrap().attributes.permissions, 0o755);
+}
+
+#[test]
+fn a_create_and_an_unlink_are_one_commit_each() {
+    let w = World::new();
+    w.file(ROOT, "first");
+    let before = w.engine.unsynced_commits();
+    w.file(ROOT, "second");
+    assert_eq!(w.engine.unsynced_commits(), before + 1);
+    w.ns.unlink(&C, at(9), ROOT, name("second")).unwrap();
+    assert_eq!(w.engine.unsynced_commits(), before + 2);
+}

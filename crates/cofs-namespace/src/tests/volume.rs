@@ -1,0 +1,61 @@
+//! Format, open, close, and who may write.
+
+use cofs_engine::{Batch, Change, Engine};
+use cofs_types::{FileKind, FsError};
+
+use super::*;
+use crate::schema::{HeaderPart, key};
+
+#[test]
+fn a_store_is_formatted_once() {
+    let w = World::new();
+    let root = w.stat(ROOT);
+    assert_eq!((root.kind, root.permissions, root.nlink), (FileKind::Directory, 0o755, 2));
+    assert_eq!(w.ns.parent(ROOT).unwrap().attributes.ino, ROOT);
+    fails(Namespace::format(&*w.engine, &w.ns.options(), (0, 0, 0o755), at(1)), FsError::Exists);
+    let too_much = VolumeOptions { inline_bytes_max: 65_537, ..w.ns.options() };
+    fails(
+        Namespace::format(&MemoryEngine::new(), &too_much, (0, 0, 0o755), at(1)),
+        FsError::InvalidArgument(""),
+    );
+    let nothing: Arc<MemoryEngine> = Arc::default();
+    fails(Namespace::open(nothing, w.opens.clone()), FsError::corrupt(""));
+}
+
+#[test]
+fn a_newer_format_is_refused_with_what_to_do() {
+    let w = World::new();
+    let mut value = b"cofs".to_vec();
+    value.extend([99, 1, 2, 3]);
+    let change = Change::Put { key: key::header(HeaderPart::Volume).to_vec(), value };
+    w.engine.commit(&Batch { changes: vec![change], ..Default::default() }).unwrap();
+    let error = Namespace::open(w.engine.clone(), w.opens.clone()).err().unwrap();
+    assert!(error.to_string().contains("format version 99"), "{error}");
+}
+
+#[test]
+fn the_last_to_open_is_the_only_one_to_write() {
+    let w = World::new();
+    let second = World::over(w.engine.clone());
+    let made = w.ns.create(&C, at(9), ROOT, name("f"), &new(FileKind::Regular, 0o644), None);
+    fails(made, FsError::Engine("".into()));
+    second.file(ROOT, "f");
+    second.audit();
+}
+
+#[test]
+fn a_close_is_remembered_and_final() {
+    let w = World::new();
+    assert!(w.ns.was_clean());
+    let d = w.dir(ROOT, "d");
+    w.ns.create(&C, at(4000), d, name("f"), &new(FileKind::Regular, 0o644), None).unwrap();
+    let crashed = World::over(w.engine.clone());
+    assert!(!crashed.ns.was_clean());
+    crashed.ns.unlink(&C, at(5000), d, name("f")).unwrap();
+    let files = crashed.ns.files();
+    crashed.ns.close(at(9)).unwrap();
+    fails(crashed.ns.setattr(&C, at(9), d, &Default::default()), FsError::Engine("".into()));
+    let again = World::over(crashed.engine.clone());
+    assert!(again.ns.was_clean());
+    assert_eq!((again.ns.files(), again.stat(d).mtime), (files, at(5000)));
+}
