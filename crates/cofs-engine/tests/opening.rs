@@ -5,7 +5,7 @@ mod common;
 use std::{fs, path::Path};
 
 use cofs_engine::{EmbeddedEngine, EmbeddedOptions, Engine, EngineError};
-use common::{MEMORY_BYTES, changes, commit, open, put, scan};
+use common::{MEMORY_BYTES, changes, commit, delete, open, put, scan};
 use rustix::io::Errno;
 
 fn options(directory: &Path) -> EmbeddedOptions {
@@ -126,6 +126,88 @@ fn reopening_keeps_everything() {
         assert_eq!(scan(&engine, b"", b"z", 1000).len(), usize::from(round) * 50);
         commit(&engine, &changes((0..50_u8).map(|i| put([b'k', round, i], [0; 500])).collect()));
     }
+}
+
+/// Fills the file system of `directory` to the last byte.
+fn fill(directory: &Path) {
+    use std::io::Write;
+    let mut ballast = fs::File::create(directory.join("ballast")).unwrap();
+    for block in [1 << 20, 4096, 1] {
+        while ballast.write_all(&vec![1; block]).is_ok() {}
+    }
+}
+
+/// A small file system of its own; `None` where one can't be mounted.
+struct Small(tempfile::TempDir);
+
+impl Small {
+    fn mount() -> Option<Self> {
+        let directory = tempfile::tempdir().unwrap();
+        let options = c"size=24m";
+        let flags = rustix::mount::MountFlags::empty();
+        match rustix::mount::mount("cofs-engine-test", directory.path(), "tmpfs", flags, options) {
+            Ok(()) => Some(Self(directory)),
+            Err(Errno::PERM | Errno::ACCESS) => None,
+            Err(errno) => panic!("mount: {errno}"),
+        }
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        rustix::mount::unmount(self.0.path(), rustix::mount::UnmountFlags::DETACH).unwrap();
+    }
+}
+
+#[test]
+fn a_full_file_system_refuses_writes_and_can_be_emptied_after_opening_anew() {
+    let Some(small) = Small::mount() else {
+        eprintln!("skipped: mounting takes the superuser");
+        return;
+    };
+    let full = small.0.path();
+    let store = full.join("store");
+    let enospc = Some(Errno::NOSPC.raw_os_error());
+    let engine = open(&store);
+    commit(&engine, &changes(vec![put("k", "v")]));
+    fill(full);
+    let batch = changes(vec![put("big", vec![7; 100_000])]);
+    let failed = (0..1000).find_map(|_| engine.commit(&batch).err()).expect("never full");
+    assert_eq!(failed.errno, enospc, "{failed}");
+    assert_eq!(engine.commit(&changes(vec![put("small", "v")])).unwrap_err().errno, enospc);
+    assert!(engine.get(b"k").unwrap().is_some(), "reads go on");
+    drop(engine);
+    fill(full);
+
+    let engine = open(&store);
+    assert!(!store.join("reserve").exists());
+    commit(&engine, &changes(vec![delete("k")]));
+    engine.sync().unwrap();
+    drop(engine);
+    fs::remove_file(full.join("ballast")).unwrap();
+    let engine = open(&store);
+    assert!(store.join("reserve").exists());
+    assert!(engine.get(b"k").unwrap().is_none());
+}
+
+#[test]
+fn the_number_of_keys_is_known_after_opening() {
+    let directory = tempfile::tempdir().unwrap();
+    {
+        let engine = open(directory.path());
+        for part in 0..100_u8 {
+            commit(
+                &engine,
+                &changes(
+                    (0..1000_u16)
+                        .map(|i| put([&[part][..], &i.to_be_bytes()].concat(), [part; 100]))
+                        .collect(),
+                ),
+            );
+        }
+    }
+    let keys = open(directory.path()).stats().keys_estimate;
+    assert!((80_000..120_000).contains(&keys), "{keys}");
 }
 
 #[test]

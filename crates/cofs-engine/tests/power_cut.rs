@@ -51,6 +51,9 @@ fn copy(from: &Path) -> tempfile::TempDir {
     let to = tempfile::tempdir().unwrap();
     for file in fs::read_dir(from).unwrap() {
         let file = file.unwrap();
+        if file.file_name() == "reserve" {
+            continue;
+        }
         fs::copy(file.path(), to.path().join(file.file_name())).unwrap();
     }
     to

@@ -10,7 +10,8 @@
 //!   synced commit could stand behind a hole;
 //! - *poison*: the first failed write or sync is kept and answers every later commit and sync. Reads go
 //!   on. There is no healing in process: what a failed sync left in the kernel's cache can't be known, so
-//!   the store must be opened anew (a remount), which replays the log as the disk has it.
+//!   the store must be opened anew (a remount), which replays the log as the disk has it. A store on a
+//!   full file system can still be opened, to remove files ([`reserve`]).
 //!
 //! Guards are checked under the stripe locks of their keys ([`records`]): shared for a key that is only
 //! guarded, so that all commits may carry the same guard (a fence) without waiting for each other.
@@ -20,6 +21,7 @@ mod log;
 mod open;
 mod options;
 mod records;
+mod reserve;
 
 use std::{path::PathBuf, sync::OnceLock};
 
@@ -30,7 +32,7 @@ pub use options::EmbeddedOptions;
 use crate::{Batch, Bytes, Change, Durability, Engine, EngineError, EngineStats, Guard, Outcome, Visit};
 use error::{engine_error, from_errno};
 use log::SyncedLog;
-use records::{Locked, Records};
+use records::{Locked, Records, Ticket};
 
 /// Errors after which nothing may be written: see the module's page.
 type Poison = OnceLock<EngineError>;
@@ -104,28 +106,29 @@ impl EmbeddedEngine {
         self.log.sync(&self.db, || self.check_writable()).map_err(|e| self.poison(e))
     }
 
-    /// Reads what the record cache lacks, in one pass over the blocks.
+    /// Reads what the record cache lacks (the `None`s of `found`), in one pass over the blocks.
     fn multi_get_missing(
         &self,
         keys: &[&[u8]],
         found: &mut [Option<Option<Bytes>>],
     ) -> Result<(), EngineError> {
-        let missing: Vec<usize> =
-            found.iter().enumerate().filter(|(_, f)| f.is_none()).map(|(i, _)| i).collect();
+        let mut missing: Vec<(&[u8], Ticket, &mut Option<Option<Bytes>>)> = Vec::new();
+        for (key, slot) in keys.iter().zip(found).filter(|(_, slot)| slot.is_none()) {
+            missing.push((key, self.records.ticket(key), slot));
+        }
         if missing.is_empty() {
             return Ok(());
         }
-        let tickets: Vec<_> = missing.iter().map(|i| self.records.ticket(keys[*i])).collect();
         let Some(family) = self.db.cf_handle(rocksdb::DEFAULT_COLUMN_FAMILY_NAME) else {
             return Err(from_errno("the metadata has no default column family", rustix::io::Errno::UCLEAN));
         };
-        let wanted = missing.iter().map(|i| keys[*i]);
+        let wanted = missing.iter().map(|(key, _, _)| *key);
         let values = self.db.batched_multi_get_cf_opt(family, wanted, false, &self.read_options);
-        for ((index, ticket), value) in missing.into_iter().zip(tickets).zip(values) {
+        for ((key, ticket, slot), value) in missing.into_iter().zip(values) {
             let value = value.map_err(|e| engine_error("reading the metadata", &e))?;
             let value = value.map(|v| Bytes::copy_from_slice(&v));
-            self.records.fill(ticket, keys[index], &value);
-            found[index] = Some(value);
+            self.records.fill(ticket, key, &value);
+            *slot = Some(value);
         }
         Ok(())
     }
@@ -136,7 +139,8 @@ impl EmbeddedEngine {
 
     fn disk_bytes(&self) -> u64 {
         let Ok(files) = std::fs::read_dir(&self.directory) else { return 0 };
-        let sizes = files.flatten().filter_map(|file| file.metadata().ok());
+        let files = files.flatten().filter(|file| file.file_name() != reserve::NAME);
+        let sizes = files.filter_map(|file| file.metadata().ok());
         sizes.filter(|metadata| metadata.is_file()).map(|metadata| metadata.len()).sum()
     }
 }

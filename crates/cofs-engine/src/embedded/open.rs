@@ -19,6 +19,7 @@ use super::{
     log::{SyncedLog, log_files},
     options::{Budget, rocksdb_options},
     records::Records,
+    reserve,
 };
 use crate::EngineError;
 
@@ -33,9 +34,10 @@ pub(super) fn open(options: &EmbeddedOptions) -> Result<EmbeddedEngine, EngineEr
     let new = !check_directory(directory, options.create && !options.read_only)?;
     let inherited = log_files(directory).map_err(|e| at(directory, &e))?;
     let budget = Budget::of(options.memory_bytes);
-    let (mut rocksdb, block_cache) = rocksdb_options(&budget)?;
+    let tables_bytes = table_bytes(directory).map_err(|e| at(directory, &e))?;
+    let (mut rocksdb, block_cache) = rocksdb_options(&budget, tables_bytes)?;
     rocksdb.create_if_missing(new);
-    let db = open_db(&rocksdb, options)?;
+    let db = open_with_reserve(&rocksdb, options)?;
     let mut read_options = ReadOptions::default();
     read_options.set_verify_checksums(true);
     Ok(EmbeddedEngine {
@@ -49,6 +51,39 @@ pub(super) fn open(options: &EmbeddedOptions) -> Result<EmbeddedEngine, EngineEr
         directory: directory.clone(),
         read_only: options.read_only,
     })
+}
+
+/// Opens the database; where there is no space left for that, with the space set aside.
+fn open_with_reserve(rocksdb: &Options, options: &EmbeddedOptions) -> Result<DB, EngineError> {
+    let directory = &options.directory;
+    if options.read_only {
+        return open_db(rocksdb, options);
+    }
+    match open_db(rocksdb, options) {
+        Err(error) if is_full(&error) && reserve::release(directory) => open_db(rocksdb, options),
+        Err(error) => Err(error),
+        Ok(db) => {
+            reserve::make(directory);
+            Ok(db)
+        }
+    }
+}
+
+fn is_full(error: &EngineError) -> bool {
+    let full = [Errno::NOSPC, Errno::DQUOT].map(|errno| Some(errno.raw_os_error()));
+    full.contains(&error.errno)
+}
+
+/// The bytes of all tables (`000123.sst`): a listing, which is cheap beside opening them.
+fn table_bytes(directory: &Path) -> io::Result<u64> {
+    let mut total_bytes = 0;
+    for file in fs::read_dir(directory)? {
+        let file = file?;
+        if file.path().extension().is_some_and(|extension| extension == "sst") {
+            total_bytes += file.metadata()?.len();
+        }
+    }
+    Ok(total_bytes)
 }
 
 fn open_db(rocksdb: &Options, options: &EmbeddedOptions) -> Result<DB, EngineError> {

@@ -53,6 +53,14 @@ impl Budget {
         Self { records_bytes, blocks_bytes, memtables_bytes }
     }
 
+    /// Whether filters and indexes of tables of this size take no more than half of the blocks' share.
+    fn filters_fit(&self, tables_bytes: u64) -> bool {
+        /// Measured: a record takes some 40 bytes in a compressed table, 1.25 in its filter, and its block
+        /// about as much in the index.
+        const TABLE_BYTES_PER_FILTER_BYTE: u64 = 16;
+        tables_bytes / TABLE_BYTES_PER_FILTER_BYTE <= self.blocks_bytes as u64 / 2
+    }
+
     /// A third: one is written to while the others are flushed.
     fn memtable_bytes(&self) -> usize {
         self.memtables_bytes / 3
@@ -60,7 +68,8 @@ impl Budget {
 }
 
 /// The settings and the cache that they share.
-pub(super) fn rocksdb_options(budget: &Budget) -> Result<(Options, Cache), EngineError> {
+/// `tables_bytes`: the size of the tables that are there.
+pub(super) fn rocksdb_options(budget: &Budget, tables_bytes: u64) -> Result<(Options, Cache), EngineError> {
     let cache = Cache::new_hyper_clock_cache(budget.blocks_bytes, 0);
     // Not a setter of the crate: the log replayed at open stays a log, instead of being written out as a
     // table before the first request is served.
@@ -69,7 +78,7 @@ pub(super) fn rocksdb_options(budget: &Budget) -> Result<(Options, Cache), Engin
         .map_err(|e| engine_error("setting up the metadata engine", &e))?;
     set_memory(&mut options, budget, &cache);
     set_log(&mut options);
-    set_tables(&mut options, &cache);
+    set_tables(&mut options, &cache, budget.filters_fit(tables_bytes));
     set_background(&mut options)?;
     set_opening(&mut options);
     Ok((options, cache))
@@ -96,19 +105,23 @@ fn set_log(options: &mut Options) {
     options.set_recycle_log_file_num(0);
 }
 
-fn set_tables(options: &mut Options, cache: &Cache) {
+/// `small`: filters and indexes of the whole store fit into the cache.
+fn set_tables(options: &mut Options, cache: &Cache, small: bool) {
     let mut tables = BlockBasedOptions::default();
     tables.set_block_cache(cache);
     tables.set_block_size(4096);
     tables.set_format_version(6);
     tables.set_data_block_index_type(DataBlockIndexType::BinaryAndHash);
     tables.set_data_block_hash_ratio(0.75);
-    // Filters and indexes in pages inside the block cache: memory is bounded whatever the number of
-    // files, and only the top of each index is pinned.
+    // Filters and indexes live inside the block cache: memory is bounded whatever the number of files.
+    // While all of them fit, one filter a table halves the price of a look-up that misses; beyond, a
+    // cache miss must not read a megabyte, so new tables get theirs in pages. Both kinds live together.
     tables.set_bloom_filter(10.0, false);
     tables.set_optimize_filters_for_memory(true);
-    tables.set_index_type(BlockBasedIndexType::TwoLevelIndexSearch);
-    tables.set_partition_filters(true);
+    if !small {
+        tables.set_index_type(BlockBasedIndexType::TwoLevelIndexSearch);
+        tables.set_partition_filters(true);
+    }
     tables.set_metadata_block_size(4096);
     tables.set_cache_index_and_filter_blocks(true);
     tables.set_cache_index_and_filter_blocks_with_high_priority(true);
@@ -143,11 +156,33 @@ fn set_opening(options: &mut Options) {
     options.set_paranoid_checks(true);
     // Finite: only a few tables are opened at the start, and their readers' memory is bounded.
     options.set_max_open_files(512);
-    options.set_skip_stats_update_on_db_open(true);
+    // Samples a few tables, so that the number of keys is known after opening too.
+    options.set_skip_stats_update_on_db_open(false);
     options.set_max_manifest_file_size(16 * MIB);
     options.set_log_level(LogLevel::Warn);
     options.set_keep_log_file_num(2);
     options.set_max_log_file_size(MIB);
     options.set_stats_dump_period_sec(0);
     options.set_stats_persist_period_sec(0);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_shares_stay_within_the_whole() {
+        for memory_bytes in [16 * MIB, 384 * MIB, 4096 * MIB] {
+            let budget = Budget::of(memory_bytes);
+            assert!(budget.records_bytes + budget.blocks_bytes <= memory_bytes);
+            assert!(budget.memtables_bytes < budget.blocks_bytes);
+        }
+    }
+
+    #[test]
+    fn a_store_that_outgrows_the_cache_gets_filters_in_pages() {
+        let budget = Budget::of(384 * MIB);
+        assert!(budget.filters_fit(2 << 30));
+        assert!(!budget.filters_fit(20 << 30));
+    }
 }
