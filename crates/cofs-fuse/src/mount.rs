@@ -307,8 +307,11 @@ fn helper_options(options: &MountOptions) -> String {
 }
 
 fn mount_by_helper(point: &Path, options: &MountOptions) -> Result<OwnedFd, MountError> {
-    // Said here because the helper's own words for it are obscure.
-    drop(open_device()?);
+    // Said here because the helper's own words for it are obscure. Whether this user may open the device is
+    // no matter: the helper opens it with its own rights.
+    if let Err(MountError::DeviceMissing) = open_device() {
+        return Err(MountError::DeviceMissing);
+    }
     let (ours, theirs) =
         rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
             .map_err(|error| MountError::Device(error.into()))?;
@@ -333,7 +336,7 @@ fn mount_by_helper(point: &Path, options: &MountOptions) -> Result<OwnedFd, Moun
     match received {
         Ok(Some(device)) if output.status.success() => Ok(device),
         Err(error) => Err(MountError::Device(error)),
-        _ => Err(MountError::Fusermount(said(&output.stderr))),
+        _ => Err(refused_by_helper(said(&output.stderr))),
     }
 }
 
@@ -346,6 +349,13 @@ fn helper_failed(error: io::Error) -> MountError {
         io::ErrorKind::NotFound => MountError::FusermountMissing,
         _ => MountError::Fusermount(error.to_string()),
     }
+}
+
+fn refused_by_helper(words: String) -> MountError {
+    if words.contains("/dev/fuse") && words.contains("Permission denied") {
+        return MountError::DeviceNotPermitted;
+    }
+    MountError::Fusermount(words)
 }
 
 /// The last line of what the helper printed, less its name.

@@ -279,3 +279,127 @@ fn open_out(opened: &Opened) -> abi::OpenOut {
 const fn bit(set: bool, bit: u32) -> u32 {
     if set { bit } else { 0 }
 }
+
+#[cfg(test)]
+mod tests {
+    use cofs_fs::{BackingId, HandleId, Validity};
+    use cofs_types::{FileKind, InodeId, Timestamp};
+
+    use super::*;
+
+    fn entry(validity: Duration) -> Entry {
+        let time = |secs| Timestamp { secs, nanos: 9 };
+        let attributes = Attributes {
+            ino: InodeId::new(0x0102).unwrap(),
+            kind: FileKind::Regular,
+            permissions: 0o644,
+            nlink: 3,
+            uid: 4,
+            gid: 5,
+            rdev: 6,
+            size_bytes: 7,
+            blocks_512: 8,
+            atime: time(10),
+            mtime: time(11),
+            ctime: time(-1),
+            btime: time(13),
+        };
+        Entry { attributes, validity: Validity { entry: validity, attributes: validity } }
+    }
+
+    fn bytes(reply: &Reply) -> Vec<u8> {
+        let mut buffer = vec![0xEE; 4096];
+        let len = reply.place(&mut buffer).unwrap();
+        buffer[..len].to_vec()
+    }
+
+    fn words(values: &[u64]) -> Vec<u8> {
+        values.iter().flat_map(|value| value.to_le_bytes()).collect()
+    }
+
+    fn halves(values: &[u32]) -> Vec<u8> {
+        values.iter().flat_map(|value| value.to_le_bytes()).collect()
+    }
+
+    fn golden_attr() -> Vec<u8> {
+        [words(&[0x0102, 7, 8, 10, 11, u64::MAX]), halves(&[9, 9, 9, 0o100_644, 3, 4, 5, 6, 4096, 0])]
+            .concat()
+    }
+
+    fn golden_entry(secs: u64, nanos: u32) -> Vec<u8> {
+        [words(&[0x0102, 0, secs, secs]), halves(&[nanos, nanos]), golden_attr()].concat()
+    }
+
+    #[test]
+    fn entries_and_attributes_have_the_kernels_layout() {
+        let entry = entry(Duration::from_millis(1500));
+        assert_eq!(bytes(&Reply::entry(&entry)), golden_entry(1, 500_000_000));
+        let stat = Stat { attributes: entry.attributes, validity: Duration::from_secs(2) };
+        let golden = [words(&[2]), halves(&[0, 0]), golden_attr()].concat();
+        assert_eq!(bytes(&Reply::attributes(&stat)), golden);
+        assert_eq!(bytes(&Reply::negative(Duration::from_secs(3)))[..24], words(&[0, 0, 3]));
+    }
+
+    #[test]
+    fn for_ever_is_the_longest_time_that_every_kernel_takes() {
+        assert_eq!(bytes(&Reply::entry(&entry(Duration::MAX))), golden_entry(u32::MAX.into(), 0));
+    }
+
+    #[test]
+    fn an_open_file_says_how_its_bytes_travel() {
+        let opened =
+            |data_path, no_flush| bytes(&Reply::opened(&Opened { handle: HandleId(1), data_path, no_flush }));
+        let golden = |flags, id| [words(&[1]), halves(&[flags, id])].concat();
+        assert_eq!(opened(DataPath::Cached { keep_cache: true }, true), golden(0b10_0010, 0));
+        assert_eq!(opened(DataPath::Cached { keep_cache: false }, false), golden(0, 0));
+        assert_eq!(opened(DataPath::Direct, false), golden(0b100_0001, 0));
+        assert_eq!(opened(DataPath::Passthrough(BackingId(12)), false), golden(0b1000_0000, 12));
+        let both = Reply::created(
+            &entry(Duration::ZERO),
+            &Opened { handle: HandleId(1), data_path: DataPath::Direct, no_flush: false },
+        );
+        assert_eq!(bytes(&both), [golden_entry(0, 0), golden(0b100_0001, 0)].concat());
+    }
+
+    #[test]
+    fn a_listing_is_padded_and_stops_at_what_does_not_fit() {
+        let ino = InodeId::new(5).unwrap();
+        let one = |name| DirEntry { ino, kind: FileKind::Directory, name, cookie: 77, entry: None };
+        let mut room = [0xEE; 64];
+        let mut listing = Listing::new(&mut room, false);
+        assert!(listing.push(one(b"abc")));
+        assert!(!listing.push(one(b"longer than eight")));
+        assert!(listing.push(one(b"12345678")));
+        assert!(!listing.push(one(b"")));
+        assert_eq!(listing.len(), 64);
+        let golden = [words(&[5, 77]), halves(&[3, 4]), b"abc\0\0\0\0\0".to_vec()].concat();
+        assert_eq!(room[..32], golden);
+        assert_eq!(room[56..], *b"12345678");
+    }
+
+    #[test]
+    fn a_listing_with_attributes_has_entries_before_names_and_none_for_dots() {
+        let ino = InodeId::new(0x0102).unwrap();
+        let mut room = [0xEE; 320];
+        let mut listing = Listing::new(&mut room, true);
+        let entry = entry(Duration::ZERO);
+        let kind = FileKind::Regular;
+        assert!(listing.push(DirEntry { ino, kind, name: b".", cookie: 1, entry: None }));
+        assert!(listing.push(DirEntry { ino, kind, name: b"a", cookie: 2, entry: Some(entry) }));
+        assert_eq!(room[..128], [0; 128]);
+        assert_eq!(room[160..288], golden_entry(0, 0));
+    }
+
+    #[test]
+    fn an_attribute_is_measured_fetched_or_refused() {
+        let value = Bytes::from_static(b"value");
+        assert_eq!(bytes(&Reply::sized(value.clone(), 0).unwrap()), halves(&[5, 0]));
+        assert_eq!(bytes(&Reply::sized(value.clone(), 5).unwrap()), b"value");
+        assert_eq!(Reply::sized(value, 4).unwrap_err(), Errno(libc::ERANGE));
+    }
+
+    #[test]
+    fn what_does_not_fit_its_place_is_an_error_and_no_panic() {
+        assert_eq!(Reply::Bytes(Bytes::from_static(b"12345")).place(&mut [0; 4]), Err(Errno(libc::EIO)));
+    }
+}

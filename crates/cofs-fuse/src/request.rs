@@ -584,3 +584,6 @@ fn handle_if(given: bool, fh: u64) -> Option<HandleId> {
 pub fn inode(number: u64) -> Parsed<InodeId> {
     InodeId::new(number).ok_or(MALFORMED)
 }
+
+#[cfg(test)]
+mod tests;

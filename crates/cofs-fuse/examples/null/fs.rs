@@ -12,7 +12,7 @@ use std::{
 
 use bytes::Bytes;
 use cofs_fs::{
-    Context, DataPath, DirEntry, DirSink, Entry, FaceAbilities, FileSystem, HandleId, Opened,
+    BackingId, Context, DataPath, DirEntry, DirSink, Entry, FaceAbilities, FileSystem, HandleId, Opened,
     OpenedDirectory, Space, Stat, Validity, WriteFlags, blocking,
 };
 use cofs_types::{
@@ -30,22 +30,26 @@ type Shared = Arc<Mutex<Node>>;
 pub struct NullFs {
     shards: Vec<RwLock<HashMap<InodeId, Shared>>>,
     next_ino: AtomicU64,
-    /// How long a sync takes: it waits in the pool meanwhile.
-    sync_takes: Duration,
+    /// What a sync does, where it may wait.
+    on_sync: Box<dyn Fn() + Send + Sync>,
     /// FLUSH is asked for at each close.
     flush: bool,
+    /// All files have the bytes of this one.
+    #[allow(dead_code, reason = "for the tests, which share this file")]
+    pub backing: Mutex<Option<BackingId>>,
     abilities: Mutex<FaceAbilities>,
     pub detached: AtomicUsize,
 }
 
 impl NullFs {
-    pub fn new(sync_takes: Duration, flush: bool) -> Self {
+    pub fn new(flush: bool, on_sync: impl Fn() + Send + Sync + 'static) -> Self {
         let shards = (0..SHARDS).map(|_| RwLock::default()).collect();
         let fs = Self {
             shards,
             next_ino: AtomicU64::new(2),
-            sync_takes,
+            on_sync: Box::new(on_sync),
             flush,
+            backing: Mutex::default(),
             abilities: Mutex::default(),
             detached: AtomicUsize::new(0),
         };
@@ -121,16 +125,14 @@ impl NullFs {
     }
 
     fn opened(&self) -> Opened {
-        Opened {
-            handle: HandleId(0),
-            data_path: DataPath::Cached { keep_cache: true },
-            no_flush: !self.flush,
-        }
+        let cached = DataPath::Cached { keep_cache: true };
+        let data_path = self.backing.lock().map_or(cached, DataPath::Passthrough);
+        Opened { handle: HandleId(0), data_path, no_flush: !self.flush }
     }
 
     async fn sync(&self) {
         blocking().await;
-        std::thread::sleep(self.sync_takes);
+        (self.on_sync)();
     }
 
     /// Takes what stands at the target of a rename away, if it may be replaced by `kind`.

@@ -51,7 +51,8 @@ fn main() -> ExitCode {
         transport,
         ..Default::default()
     };
-    let null = fs::NullFs::new(Duration::from_millis(arguments.sync_ms), arguments.flush);
+    let sync_takes = Duration::from_millis(arguments.sync_ms);
+    let null = fs::NullFs::new(arguments.flush, move || std::thread::sleep(sync_takes));
     match cofs_fuse::mount(Arc::new(null), &arguments.dir, &options) {
         Ok(mount) => {
             eprintln!("{:?}", mount.report());

@@ -1,0 +1,92 @@
+//! The null file system mounted for a test, on either transport.
+
+#![allow(dead_code, reason = "each test file uses its part")]
+
+#[path = "../../examples/null/fs.rs"]
+pub mod fs;
+#[path = "../../examples/null/node.rs"]
+pub mod node;
+
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use cofs_fuse::{Mount, MountOptions, Transport, Unmount};
+use fs::NullFs;
+
+pub const TRANSPORTS: [Transport; 2] = [Transport::DevFuse, Transport::Uring];
+
+pub struct Mounted {
+    pub fs: Arc<NullFs>,
+    pub mount: Option<Mount>,
+    pub dir: tempfile::TempDir,
+}
+
+/// Whether this machine can mount at all; says loudly when not.
+pub fn can_mount() -> bool {
+    let there = Path::new("/dev/fuse").exists();
+    if !there {
+        eprintln!("SKIPPED: there is no /dev/fuse on this machine");
+    }
+    there
+}
+
+impl Mounted {
+    /// `None`, loudly, where there is no `/dev/fuse`, or not this transport.
+    pub fn new(transport: Transport, fs: NullFs) -> Option<Self> {
+        if !can_mount() {
+            return None;
+        }
+        if transport == Transport::Uring {
+            // The kernel's switch is off by default; only mounts made from now on are concerned.
+            let _ = std::fs::write("/sys/module/fuse/parameters/enable_uring", "Y");
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let fs = Arc::new(fs);
+        let options = MountOptions { transport, allow_other: true, ..Default::default() };
+        let mount = cofs_fuse::mount(fs.clone(), dir.path(), &options).unwrap();
+        if mount.report().transport != transport {
+            eprintln!("SKIPPED over {transport:?}: {}", mount.report().reason);
+            return None;
+        }
+        Some(Self { fs, mount: Some(mount), dir })
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    pub fn mount(&self) -> &Mount {
+        self.mount.as_ref().unwrap()
+    }
+
+    /// Unmounts, waits for the end, and checks that the file system was detached once.
+    pub fn end(mut self) {
+        let mount = self.mount.take().unwrap();
+        mount.unmount(Unmount::IfUnused).unwrap();
+        mount.join().unwrap();
+        assert_eq!(self.fs.detached.load(std::sync::atomic::Ordering::Relaxed), 1);
+    }
+}
+
+/// Runs a test once over each transport, on a file system whose syncs do nothing.
+pub fn on_each(test: impl Fn(&Mounted)) {
+    for transport in TRANSPORTS {
+        if let Some(mounted) = Mounted::new(transport, NullFs::new(false, || ())) {
+            test(&mounted);
+            mounted.end();
+        }
+    }
+}
+
+/// Waits for what happens soon; fails after ten seconds.
+pub fn eventually(what: &str, mut happened: impl FnMut() -> bool) {
+    for _ in 0..1000 {
+        if happened() {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    panic!("not within ten seconds: {what}");
+}

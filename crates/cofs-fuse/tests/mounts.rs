@@ -1,0 +1,358 @@
+//! The life of mounts: made, refused, recalled, taken down under load, over both transports.
+
+mod common;
+
+use std::{
+    fs::{self, File},
+    io::Write,
+    os::{
+        fd::AsFd,
+        unix::{fs::MetadataExt, process::CommandExt},
+    },
+    path::Path,
+    process::{Child, Command, Stdio},
+    sync::{
+        Arc, Barrier,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+        mpsc,
+    },
+};
+
+use cofs_fuse::{MountError, MountOptions, Transport, Unmount};
+use cofs_types::{InodeId, Name};
+use common::{Mounted, TRANSPORTS, can_mount, eventually, fs::NullFs, on_each};
+use parking_lot::Mutex;
+
+fn each(fs: impl Fn() -> NullFs, test: impl Fn(Mounted)) {
+    TRANSPORTS.into_iter().filter_map(|transport| Mounted::new(transport, fs())).for_each(test);
+}
+
+/// Threads of this process that serve the mount at hand, by their names.
+fn serving() -> usize {
+    let comm = |task: fs::DirEntry| fs::read_to_string(task.path().join("comm")).unwrap_or_default();
+    fs::read_dir("/proc/self/task")
+        .unwrap()
+        .flatten()
+        .map(comm)
+        .filter(|name| name.starts_with("cofs-"))
+        .count()
+}
+
+fn is_mounted(dir: &Path) -> bool {
+    fs::read_to_string("/proc/self/mountinfo").unwrap().contains(dir.to_str().unwrap())
+}
+
+#[test]
+fn look_ups_are_given_back_so_that_the_inode_table_returns_to_where_it_was() {
+    on_each(|on| {
+        let before = on.fs.inodes();
+        for number in 0..5000 {
+            File::create(on.path(&format!("f{number}"))).unwrap();
+        }
+        assert_eq!(on.fs.inodes(), before + 5000);
+        for number in 0..5000 {
+            fs::remove_file(on.path(&format!("f{number}"))).unwrap();
+        }
+        eventually("FORGETs have arrived", || on.fs.inodes() == before);
+    });
+}
+
+#[test]
+fn an_open_file_outlives_its_name() {
+    on_each(|on| {
+        let before = on.fs.inodes();
+        let mut file =
+            File::options().read(true).write(true).create(true).truncate(true).open(on.path("f")).unwrap();
+        fs::remove_file(on.path("f")).unwrap();
+        file.write_all(b"still here").unwrap();
+        assert_eq!((file.metadata().unwrap().len(), file.metadata().unwrap().nlink()), (10, 0));
+        drop(file);
+        eventually("the inode is forgotten", || on.fs.inodes() == before);
+    });
+}
+
+#[test]
+fn slow_work_holds_nobody_up_and_is_answered_in_the_end() {
+    for transport in TRANSPORTS {
+        let (open, gate) = mpsc::channel::<()>();
+        let (gate, waiting) = (Mutex::new(gate), Arc::new(AtomicUsize::new(0)));
+        let waits = waiting.clone();
+        let fs = NullFs::new(false, move || {
+            waits.fetch_add(1, Ordering::SeqCst);
+            let _ = gate.lock().recv();
+        });
+        let Some(on) = Mounted::new(transport, fs) else { continue };
+        std::thread::scope(|scope| {
+            let syncs: Vec<_> = (0..8)
+                .map(|number| {
+                    let file = File::create(on.path(&format!("slow{number}"))).unwrap();
+                    scope.spawn(move || file.sync_all().unwrap())
+                })
+                .collect();
+            eventually("one sync waits at the gate", || waiting.load(Ordering::SeqCst) >= 1);
+            // More than there are workers, and none of them is answered: others are.
+            for number in 0..500 {
+                fs::write(on.path("other"), format!("{number}")).unwrap();
+                fs::remove_file(on.path("other")).unwrap();
+            }
+            assert!(syncs.iter().all(|sync| !sync.is_finished()));
+            (0..8).for_each(|_| open.send(()).unwrap());
+        });
+        on.end();
+    }
+}
+
+#[test]
+fn an_operation_that_panics_is_an_error_of_its_caller_alone() {
+    std::panic::set_hook(Box::new(|_| ()));
+    each(
+        || NullFs::new(false, || panic!("as the test wants")),
+        |on| {
+            let file = File::create(on.path("f")).unwrap();
+            assert_eq!(file.sync_all().unwrap_err().raw_os_error(), Some(libc::EIO));
+            drop(file);
+            assert_eq!(fs::metadata(on.path("f")).unwrap().len(), 0);
+            on.end();
+        },
+    );
+}
+
+#[test]
+fn unmounting_under_load_leaves_no_thread_and_no_mount() {
+    each(
+        || NullFs::new(true, || std::thread::sleep(std::time::Duration::from_millis(2))),
+        |on| {
+            let stop = AtomicBool::new(false);
+            let (running, done) = (Barrier::new(5), AtomicUsize::new(0));
+            let point = on.dir.path().to_path_buf();
+            std::thread::scope(|scope| {
+                for number in 0..4 {
+                    let (point, stop, running, done) = (&point, &stop, &running, &done);
+                    scope.spawn(move || {
+                        running.wait();
+                        let path = point.join(format!("f{number}"));
+                        while !stop.load(Ordering::Relaxed) {
+                            // Once the mount is gone these work on the directory below, or fail.
+                            if let Ok(mut file) = File::create(&path) {
+                                let _ = file.write_all(&[1; 10_000]);
+                                let _ = file.sync_all();
+                            }
+                            let _ = fs::remove_file(&path);
+                            done.fetch_add(1, Ordering::Relaxed);
+                        }
+                    });
+                }
+                running.wait();
+                eventually("the load runs", || done.load(Ordering::Relaxed) > 50);
+                on.mount().unmount(Unmount::Lazily).unwrap();
+                eventually("the mount has ended", || on.mount().is_over());
+                stop.store(true, Ordering::Relaxed);
+            });
+            let Mounted { fs, mount, dir } = on;
+            mount.unwrap().join().unwrap();
+            assert_eq!(fs.detached.load(Ordering::Relaxed), 1);
+            assert!(!is_mounted(dir.path()));
+            assert_eq!(Arc::strong_count(&fs), 1, "no thread holds the file system");
+        },
+    );
+}
+
+#[test]
+fn a_busy_mount_says_so_and_a_lazy_end_comes_with_the_last_close() {
+    on_each(|_| ());
+    each(
+        || NullFs::new(false, || ()),
+        |on| {
+            let mut file = File::create(on.path("f")).unwrap();
+            let busy = on.mount().unmount(Unmount::IfUnused).unwrap_err();
+            assert_eq!(busy.raw_os_error(), Some(libc::EBUSY));
+            on.mount().unmount(Unmount::Lazily).unwrap();
+            assert!(!is_mounted(on.dir.path()));
+            file.write_all(b"goes on").unwrap();
+            assert!(!on.mount().is_over());
+            drop(file);
+            eventually("the mount has ended", || on.mount().is_over());
+        },
+    );
+}
+
+#[test]
+fn what_the_kernel_remembers_can_be_taken_back() {
+    on_each(|on| {
+        let recall = on.fs.abilities().recall.unwrap();
+        let path = on.path("f");
+        File::create(&path).unwrap();
+        let ino = InodeId::new(fs::metadata(&path).unwrap().ino()).unwrap();
+        let uid = || fs::metadata(&path).unwrap().uid();
+        on.fs.node(ino).unwrap().lock().attributes.uid = 55;
+        assert_eq!(uid(), 0, "remembered for ever");
+        recall.attributes(ino);
+        eventually("the new owner shows", || uid() == 55);
+
+        fs::write(&path, "old").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"old");
+        on.fs.node(ino).unwrap().lock().bytes().unwrap().copy_from_slice(b"new");
+        assert_eq!(fs::read(&path).unwrap(), b"old", "kept in the page cache");
+        recall.data(ino);
+        eventually("the new bytes show", || fs::read(&path).unwrap() == b"new");
+
+        assert!(!on.path("g").exists(), "now known to be absent");
+        let (root, name) = (on.fs.node(InodeId::ROOT).unwrap(), Name::new(b"g").unwrap());
+        root.lock().directory().unwrap().insert(name, ino, cofs_types::FileKind::Regular).unwrap();
+        assert!(!on.path("g").exists(), "remembered for ever");
+        recall.entry(InodeId::ROOT, name);
+        eventually("the new name shows", || on.path("g").exists());
+    });
+}
+
+#[test]
+fn recalling_from_inside_an_operation_on_the_same_inode_does_not_wait_for_itself() {
+    for transport in TRANSPORTS {
+        type Handle = Arc<dyn Fn() + Send + Sync>;
+        let act: Arc<Mutex<Option<Handle>>> = Arc::default();
+        let acts = act.clone();
+        let fs = NullFs::new(false, move || acts.lock().clone().iter().for_each(|act| act()));
+        let Some(on) = Mounted::new(transport, fs) else { continue };
+        let file = File::create(on.path("f")).unwrap();
+        let ino = InodeId::new(file.metadata().unwrap().ino()).unwrap();
+        let recall = on.fs.abilities().recall.unwrap();
+        *act.lock() = Some(Arc::new(move || {
+            recall.data(ino);
+            recall.attributes(InodeId::ROOT);
+            recall.entry(InodeId::ROOT, Name::new(b"f").unwrap());
+        }));
+        for _ in 0..100 {
+            file.sync_all().unwrap();
+            File::open(on.dir.path()).unwrap().sync_all().unwrap();
+        }
+        drop(file);
+        act.lock().take();
+        on.end();
+    }
+}
+
+#[test]
+fn bytes_travel_past_the_daemon_where_the_kernel_reads_the_file_itself() {
+    on_each(|on| {
+        let Some(passthrough) = on.fs.abilities().passthrough else {
+            return eprintln!("SKIPPED: no passthrough (not privileged, or an old kernel)");
+        };
+        let mut below = tempfile::tempfile().unwrap();
+        below.write_all(b"from below").unwrap();
+        let id = match passthrough.register(below.as_fd()) {
+            Ok(id) => id,
+            Err(error) => {
+                return eprintln!("SKIPPED: the directory for temporary files cannot back files: {error}");
+            }
+        };
+        *on.fs.backing.lock() = Some(id);
+        let file =
+            File::options().read(true).write(true).create(true).truncate(false).open(on.path("f")).unwrap();
+        on.fs
+            .node(InodeId::new(file.metadata().unwrap().ino()).unwrap())
+            .unwrap()
+            .lock()
+            .attributes
+            .size_bytes = 10;
+        let mut bytes = [0; 4];
+        std::os::unix::fs::FileExt::read_exact_at(&file, &mut bytes, 0).unwrap();
+        assert_eq!(&bytes, b"from");
+        std::os::unix::fs::FileExt::write_all_at(&file, b"FROM", 0).unwrap();
+        std::os::unix::fs::FileExt::read_exact_at(&below, &mut bytes, 0).unwrap();
+        assert_eq!(&bytes, b"FROM");
+        drop(file);
+        *on.fs.backing.lock() = None;
+        passthrough.unregister(id);
+    });
+}
+
+#[test]
+fn a_point_in_use_is_refused_with_its_reason() {
+    on_each(|on| {
+        let again =
+            cofs_fuse::mount(Arc::new(NullFs::new(false, || ())), on.dir.path(), &MountOptions::default());
+        assert!(matches!(again, Err(MountError::PointInUse(_))), "{again:?}");
+        let file = on.path("f");
+        File::create(&file).unwrap();
+        let on_file = cofs_fuse::mount(Arc::new(NullFs::new(false, || ())), &file, &MountOptions::default());
+        assert!(matches!(on_file, Err(MountError::PointNotDirectory(_))));
+    });
+}
+
+#[test]
+fn the_transport_asked_for_is_the_one_that_serves_and_the_report_says_why() {
+    on_each(|on| {
+        let report = on.mount().report();
+        assert!(!report.reason.is_empty() && report.features.contains(&"parallel_dirops"));
+        assert_eq!(report.features.contains(&"over_io_uring"), report.transport == Transport::Uring);
+    });
+}
+
+/// Not a test: what [`child`] runs, in a process of its own. Mounts where told, until unmounted.
+#[test]
+#[ignore = "run by other tests in a process of its own"]
+fn serve_in_this_process() {
+    let Some(point) = std::env::var_os("COFS_TEST_POINT") else { return };
+    let options = MountOptions { transport: Transport::DevFuse, ..Default::default() };
+    match cofs_fuse::mount(Arc::new(NullFs::new(false, || ())), Path::new(&point), &options) {
+        Ok(mount) => mount.join().unwrap(),
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn child(point: &Path, uid: u32) -> Child {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command
+        .args(["--exact", "serve_in_this_process", "--ignored", "--nocapture"])
+        .env("COFS_TEST_POINT", point)
+        .stdout(Stdio::null());
+    if uid != 0 {
+        command.uid(uid).gid(uid);
+    }
+    command.spawn().unwrap()
+}
+
+#[test]
+fn a_mount_whose_daemon_was_killed_is_named_stale_and_can_be_removed() {
+    if !can_mount() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let mut daemon = child(dir.path(), 0);
+    eventually("the mount stands", || is_mounted(dir.path()) && fs::read_dir(dir.path()).is_ok());
+    daemon.kill().unwrap();
+    daemon.wait().unwrap();
+    let over = cofs_fuse::mount(Arc::new(NullFs::new(false, || ())), dir.path(), &MountOptions::default());
+    assert!(matches!(over, Err(MountError::PointStale(_))), "{over:?}");
+    cofs_fuse::unmount(dir.path(), Unmount::IfUnused).unwrap();
+    assert!(!is_mounted(dir.path()));
+}
+
+#[test]
+fn an_unprivileged_user_mounts_through_fusermount3() {
+    if !can_mount() {
+        return;
+    }
+    let nobody = 65_534;
+    if fs::metadata("/dev/fuse").unwrap().mode() & 0o006 != 0o006 {
+        return eprintln!("SKIPPED: /dev/fuse is not for everybody on this machine (chmod 666 /dev/fuse)");
+    }
+    let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+    std::os::unix::fs::chown(dir.path(), Some(nobody), Some(nobody)).unwrap();
+    let runnable =
+        Command::new(std::env::current_exe().unwrap()).arg("--list").uid(nobody).gid(nobody).output();
+    if !runnable.is_ok_and(|output| output.status.success()) {
+        return eprintln!("SKIPPED: another user cannot run this test's binary");
+    }
+    let mut daemon = child(dir.path(), nobody);
+    eventually("the mount stands", || is_mounted(dir.path()));
+    let listed = Command::new("ls").arg(dir.path()).uid(nobody).gid(nobody).output().unwrap();
+    assert!(listed.status.success());
+    cofs_fuse::unmount(dir.path(), Unmount::IfUnused).unwrap();
+    assert!(daemon.wait().unwrap().success());
+}
+
+#[test]
+fn the_end_leaves_no_thread_behind() {
+    on_each(|_| assert!(serving() > 0));
+}
