@@ -208,7 +208,7 @@ fn a_new_files_owner_mode_and_group_follow_the_rules_of_its_directory() {
         let below = fs::metadata(dir.join("below")).unwrap();
         assert_eq!((below.gid(), below.mode() & 0o2000), (77, 0o2000));
         // The kernel does not apply the umask (DONT_MASK): the file system has, once.
-        let made = File::options().write(true).create(true).mode(0o666).open(dir.join("file")).unwrap();
+        let made = File::options().write(true).create_new(true).mode(0o666).open(dir.join("file")).unwrap();
         let umask = rustix::process::umask(0o022.into());
         rustix::process::umask(umask);
         assert_eq!(made.metadata().unwrap().mode() & 0o777, 0o666 & !umask.bits());
