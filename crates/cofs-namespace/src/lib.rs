@@ -5,6 +5,7 @@
 //! number: time is an argument, so that what a simulator runs is the production code.
 
 pub mod acl;
+pub mod check;
 mod ops;
 mod schema;
 mod tables;

@@ -73,6 +73,11 @@ impl NamespaceSubject {
         &self.ns
     }
 
+    /// The objects of another subject that had the same volume open.
+    pub fn take_objects(&mut self, other: &mut Self) {
+        self.objects = std::mem::take(&mut other.objects);
+    }
+
     /// Closes all slots and removes what only they held.
     pub fn close_all(&mut self, now: Timestamp) -> FsResult<()> {
         (0..SLOTS).try_for_each(|slot| self.close(slot, now))

@@ -127,6 +127,11 @@ pub const FUSE_BACKGROUND_MAX: u16 = 64;
 /// Inodes and entries that the kernel is still to be told to forget.
 pub const FUSE_RECALLS_MAX: usize = 1 << 20;
 
+// Checks.
+
+/// Problems that one check of the metadata tells; the rest comes up in the next, after a repair.
+pub const CHECK_PROBLEMS_MAX: usize = 10_000;
+
 // Times.
 
 /// How far a directory's own times may lag behind in a crash.

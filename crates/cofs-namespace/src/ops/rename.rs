@@ -191,6 +191,8 @@ impl Namespace {
             check_no_cycle(tx, &source, to.0)?;
             exchanged.map_or(Ok(()), |target| check_no_cycle(tx, target, from.0))?;
         }
+        let replaced = target.as_ref().filter(|_| mode != RenameMode::Exchange);
+        replaced.map_or(Ok(()), |victim| check_not_above(tx, victim, from.0))?;
         if target.as_ref().is_some_and(|target| target.found.ino == source.found.ino) {
             return Ok(Step::Done { replaced: None });
         }
@@ -199,6 +201,7 @@ impl Namespace {
             Some(target) => access::check_removal(tx, c, (to.0, &to_dir), &target.inode)?,
             None => access::check(tx, c, to.0, &to_dir, access::WRITE | access::EXECUTE)?,
         }
+        replaced.map_or(Ok(()), |victim| check_kinds(&source, victim))?;
         for side in [Some(&source), exchanged].into_iter().flatten() {
             if from.0 != to.0 && side.is_directory() {
                 access::check(tx, c, side.found.ino, &side.inode, access::WRITE)?; // its `..` changes
@@ -208,7 +211,6 @@ impl Namespace {
             exchange(tx, &source, target, now)?;
             return Ok(Step::Done { replaced: None });
         }
-        target.as_ref().map_or(Ok(()), |victim| check_kinds(&source, victim))?;
         let replaced = replace(tx, &self.hasher, &source, to, target, now)?;
         Ok(Step::Done { replaced })
     }
@@ -218,6 +220,14 @@ impl Namespace {
         let inode = entry_inode(tx, &found)?;
         Ok(Some(Side { dir, name, found, inode }))
     }
+}
+
+/// What is replaced is not empty if the source lies in it: Linux says so first, whatever the source is.
+fn check_not_above(tx: &Tx<'_>, victim: &Side<'_>, source_dir: InodeId) -> FsResult<()> {
+    if victim.dir != source_dir && victim.is_directory() && is_above(tx, victim.found.ino, source_dir)? {
+        return Err(FsError::NotEmpty);
+    }
+    Ok(())
 }
 
 fn check_no_cycle(tx: &Tx<'_>, moved: &Side<'_>, new_parent: InodeId) -> FsResult<()> {

@@ -78,6 +78,15 @@ fn check_change(tx: &Tx<'_>, c: &Credentials<'_>, ino: InodeId, inode: &Inode, c
     }
 }
 
+/// Only directories have a default ACL. Linux says so before it asks who wants it (`set_posix_acl`).
+fn check_default_acl(inode: &Inode, class: Class) -> FsResult<()> {
+    match (class, inode.kind) {
+        (Class::AclDefault, FileKind::Directory | FileKind::Symlink) => Ok(()),
+        (Class::AclDefault, _) => Err(FsError::PermissionDenied),
+        _ => Ok(()),
+    }
+}
+
 /// An ACL's canonical value, `None` if it need not be kept. The access ACL becomes the mode.
 fn acl_value(
     c: &Credentials<'_>,
@@ -88,8 +97,7 @@ fn acl_value(
 ) -> FsResult<Option<Vec<u8>>> {
     let Some(acl) = Acl::parse(value)? else { return Ok(None) };
     if class == Class::AclDefault {
-        let directory = inode.kind == FileKind::Directory;
-        return if directory { Ok(Some(acl.encode())) } else { Err(FsError::PermissionDenied) };
+        return Ok(Some(acl.encode()));
     }
     inode.permissions = inode.permissions & 0o7000 | acl.mode_bits();
     if kill_set_gid || access::loses_set_gid(c, inode.gid) {
@@ -140,6 +148,7 @@ impl Namespace {
         self.commit(&verb!("setxattr"), |tx| {
             let mut loaded = inodes::load_to_change(tx, ino)?;
             let inode = &mut loaded.inode;
+            check_default_acl(inode, class)?;
             check_change(tx, c, ino, inode, class)?;
             let stands = xattrs::get(tx, ino, inode, name)?.is_some();
             match (mode, stands) {

@@ -41,6 +41,9 @@ impl Sparse {
 
     /// Zeros from `offset` up to `end` (exclusive); the size stays.
     pub fn zero(&mut self, offset: u64, end: u64) {
+        if offset >= end {
+            return;
+        }
         let (first, last) = (offset / BLOCK, end.saturating_sub(1) / BLOCK);
         let touched: Vec<u64> = self.blocks.range(first..=last).map(|(index, _)| *index).collect();
         for index in touched {

@@ -1,0 +1,232 @@
+//! The consistency of a volume's metadata: what is wrong, and how it is put right.
+//!
+//! [`Checker::check`] reads every record once, in a few ordered scans, and tells each contradiction as a
+//! [`Problem`]. It holds 16 bytes per inode and 16 more per directory, and no more problems than
+//! `limits::CHECK_PROBLEMS_MAX`. [`repair`] puts problems right, one transaction each; since one repair can
+//! uncover the next problem (an inode without names comes up when its broken entry is gone), a caller checks
+//! and repairs in turns until nothing is found.
+//!
+//! Objects are another driver's: for the two directions of the comparison with a pool there are
+//! [`Checker::objects`] (every inode with an object: is it there?) and [`Checker::ownership`] (every object
+//! in a pool: is it anybody's?). Nobody may change the volume meanwhile.
+
+mod entries;
+mod inodes;
+mod marks;
+mod problem;
+mod repair;
+mod table;
+#[cfg(test)]
+mod tests;
+
+use std::{collections::HashSet, ops::ControlFlow};
+
+use cofs_engine::Engine;
+use cofs_types::{FsError, FsResult, InodeId, Layout, ObjectId, limits};
+
+use self::table::Table;
+pub use self::{problem::Problem, repair::repair};
+use crate::schema::{Counts, HeaderPart, Inode, Key, NameHasher, Range, Volume, decode_number, key, ranges};
+use crate::tx::engine_failed;
+
+/// How much there is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Summary {
+    pub inodes: u64,
+    pub directories: u64,
+    pub entries: u64,
+    pub inline_chunks: u64,
+    pub large_xattrs: u64,
+    /// Files open for writing when the volume was last in use.
+    pub writing: u64,
+    /// Files unlinked while open, which the next mount removes.
+    pub unlinked: u64,
+    /// Objects on the reclaim list.
+    pub reclaim: u64,
+}
+
+/// What a check found.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Found {
+    pub summary: Summary,
+    pub problems: Vec<Problem>,
+    /// There were more problems than are told.
+    pub more: bool,
+}
+
+impl Found {
+    fn add(&mut self, problem: Problem) {
+        if self.problems.len() < limits::CHECK_PROBLEMS_MAX {
+            self.problems.push(problem);
+        } else {
+            self.more = true;
+        }
+    }
+}
+
+/// Whose an object is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ownership {
+    /// The inode that the object names as its owner has it.
+    Owned,
+    /// It stands on the reclaim list.
+    Reclaim,
+    /// Nobody's: a crash left it, or it was made ahead of need.
+    Orphan,
+}
+
+/// Reads a volume that nobody changes.
+pub struct Checker<'a> {
+    engine: &'a dyn Engine,
+}
+
+impl<'a> Checker<'a> {
+    pub fn new(engine: &'a dyn Engine) -> Self {
+        Self { engine }
+    }
+
+    /// Errors: those of the engine, and `Corrupt` where the header is unreadable, so that nothing else can be
+    /// understood.
+    pub fn check(&self) -> FsResult<Found> {
+        let volume = Volume::decode(&self.header(HeaderPart::Volume)?)?;
+        let mut pass = Pass {
+            checker: self,
+            hasher: NameHasher::new(volume.options.hash_key),
+            table: Table::default(),
+            found: Found::default(),
+            reclaim: HashSet::new(),
+        };
+        pass.unknown_records()?;
+        pass.reclaim_list()?;
+        pass.inodes()?;
+        let root = pass.table.find(InodeId::ROOT);
+        if !root.is_some_and(|root| pass.table.is_directory(root)) {
+            pass.found = Found { problems: vec![Problem::NoRoot], more: true, ..pass.found };
+            pass.header()?;
+            return Ok(pass.found);
+        }
+        pass.entries()?;
+        pass.reachability();
+        pass.marks()?;
+        pass.inlines()?;
+        pass.xattrs()?;
+        pass.shards()?;
+        pass.counts()?;
+        pass.header()?;
+        Ok(pass.found)
+    }
+
+    /// Visits every inode whose bytes are in an object, ascending.
+    pub fn objects(&self, visit: &mut dyn FnMut(InodeId, ObjectId, &Inode) -> FsResult<()>) -> FsResult<()> {
+        self.scan(&ranges::inodes(), &mut |key, value| {
+            if let (Ok(Key::Inode(ino)), Ok(inode)) = (Key::parse(key), decode_inode(value))
+                && let Layout::Object(object) = inode.layout
+            {
+                visit(ino, object, &inode)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Whether `object`, found in a pool and saying that it belongs to `owner`, is anybody's.
+    pub fn ownership(&self, object: ObjectId, owner: Option<InodeId>) -> FsResult<Ownership> {
+        if let Some(owner) = owner
+            && let Some(value) = self.get(&key::inode(owner))?
+            && let Ok(inode) = Inode::decode(&value)
+            && inode.layout == Layout::Object(object)
+        {
+            return Ok(Ownership::Owned);
+        }
+        let listed = self.get(&key::reclaim(object))?.is_some();
+        Ok(if listed { Ownership::Reclaim } else { Ownership::Orphan })
+    }
+
+    fn get(&self, key: &[u8]) -> FsResult<Option<bytes::Bytes>> {
+        self.engine.get(key).map_err(engine_failed)
+    }
+
+    fn header(&self, part: HeaderPart) -> FsResult<bytes::Bytes> {
+        let value = self.get(&key::header(part))?;
+        value.ok_or_else(|| FsError::corrupt(format!("header: no part {part:?}; is this a cofs volume?")))
+    }
+
+    fn scan(&self, range: &Range, visit: &mut dyn FnMut(&[u8], &[u8]) -> FsResult<()>) -> FsResult<()> {
+        let mut failed = None;
+        let mut step = |key: &[u8], value: &[u8]| match visit(key, value) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(error) => {
+                failed = Some(error);
+                ControlFlow::Break(())
+            }
+        };
+        self.engine.scan(&range.start, &range.end, &mut step).map_err(engine_failed)?;
+        failed.map_or(Ok(()), Err)
+    }
+}
+
+fn decode_inode(value: &[u8]) -> FsResult<Inode> {
+    Inode::decode(&bytes::Bytes::copy_from_slice(value))
+}
+
+/// One check under way.
+struct Pass<'a> {
+    checker: &'a Checker<'a>,
+    hasher: NameHasher,
+    table: Table,
+    found: Found,
+    reclaim: HashSet<ObjectId>,
+}
+
+impl Pass<'_> {
+    /// What stands between the known ranges must be the header.
+    fn unknown_records(&mut self) -> FsResult<()> {
+        let mut known = [
+            ranges::all_entries(),
+            ranges::inodes(),
+            ranges::inlines(),
+            ranges::all_xattrs(),
+            ranges::shards(),
+            ranges::writing(None),
+            ranges::unlinked(None),
+            ranges::reclaim(),
+        ];
+        known.sort_by(|a, b| a.start.cmp(&b.start));
+        let mut from = ranges::everything().start;
+        for range in known {
+            self.gap(&Range { start: from, end: range.start })?;
+            from = range.end;
+        }
+        self.gap(&Range { start: from, end: ranges::everything().end })
+    }
+
+    fn gap(&mut self, range: &Range) -> FsResult<()> {
+        let found = &mut self.found;
+        self.checker.scan(range, &mut |key, _| {
+            if !matches!(Key::parse(key), Ok(Key::Header(_))) {
+                found.add(Problem::UnknownRecord { key: key.to_vec() });
+            }
+            Ok(())
+        })
+    }
+
+    fn header(&mut self) -> FsResult<()> {
+        let last = self.table.last().map_or(0, InodeId::sequence);
+        match self.checker.header(HeaderPart::Inodes).and_then(|value| decode_number(&value)) {
+            Ok(next) if next > last => {}
+            Ok(next) => self.found.add(Problem::Reservation { stored: Some(next), needed: last + 1 }),
+            Err(FsError::Corrupt(_)) => {
+                self.found.add(Problem::Reservation { stored: None, needed: last + 1 });
+            }
+            Err(error) => return Err(error),
+        }
+        let found = self.found.summary.inodes;
+        match self.checker.header(HeaderPart::Counts).and_then(|value| Counts::decode(&value)) {
+            // Unless the volume was closed, the count may lag.
+            Ok(counts) if counts.files == found || !counts.clean => {}
+            Ok(counts) => self.found.add(Problem::FileCount { stored: Some(counts.files), found }),
+            Err(FsError::Corrupt(_)) => self.found.add(Problem::FileCount { stored: None, found }),
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,119 @@
+//! The passes over inodes: into the table at first; against what was counted at the end.
+
+use cofs_types::{FileKind, FsResult, InodeId, Layout, ObjectId};
+
+use super::{
+    Pass, Problem, decode_inode,
+    table::{Flag, Index},
+};
+use crate::schema::{Inode, Key, MARK, ranges};
+
+impl Pass<'_> {
+    pub(super) fn reclaim_list(&mut self) -> FsResult<()> {
+        let Self { checker, found, reclaim, .. } = self;
+        checker.scan(&ranges::reclaim(), &mut |key, value| {
+            match Key::parse(key) {
+                Ok(Key::Reclaim(object)) if value == MARK => {
+                    reclaim.insert(object);
+                }
+                _ => found.add(undecodable(key, "reclaim list")),
+            }
+            Ok(())
+        })?;
+        found.summary.reclaim = reclaim.len() as u64;
+        Ok(())
+    }
+
+    pub(super) fn inodes(&mut self) -> FsResult<()> {
+        let checker = self.checker;
+        checker.scan(&ranges::inodes(), &mut |key, value| {
+            match (Key::parse(key), decode_inode(value)) {
+                (Ok(Key::Inode(ino)), Ok(inode)) => self.inode(ino, &inode),
+                (_, Err(error)) => self.found.add(undecodable(key, &error.to_string())),
+                _ => self.found.add(undecodable(key, "key of an inode")),
+            }
+            Ok(())
+        })
+    }
+
+    fn inode(&mut self, ino: InodeId, inode: &Inode) {
+        self.table.push(ino, inode);
+        self.found.summary.inodes += 1;
+        self.found.summary.directories += u64::from(inode.kind == FileKind::Directory);
+        if let Layout::Object(object) = inode.layout {
+            self.in_use(object, ino);
+        }
+    }
+
+    fn in_use(&mut self, object: ObjectId, ino: InodeId) {
+        if self.reclaim.contains(&object) {
+            self.found.add(Problem::ReclaimInUse { object, ino });
+        }
+    }
+
+    /// Directories without a name, and those that lie in themselves.
+    pub(super) fn reachability(&mut self) {
+        for (ino, parent) in self.table.cycles() {
+            self.found.add(Problem::Cycle { ino, parent });
+        }
+    }
+
+    /// Each inode once more, against what was counted of it.
+    pub(super) fn counts(&mut self) -> FsResult<()> {
+        let checker = self.checker;
+        let mut index: Index = 0;
+        checker.scan(&ranges::inodes(), &mut |key, value| {
+            if let (Ok(Key::Inode(ino)), Ok(inode)) = (Key::parse(key), decode_inode(value)) {
+                self.count(index, ino, &inode)?;
+                index += 1;
+            }
+            Ok(())
+        })
+    }
+
+    fn count(&mut self, index: Index, ino: InodeId, inode: &Inode) -> FsResult<()> {
+        let directory = inode.kind == FileKind::Directory;
+        let named = match directory {
+            true if ino == InodeId::ROOT || self.table.has(index, Flag::Named) => 2,
+            true => 0,
+            false => self.table.count(index),
+        };
+        let unlinked = self.table.has(index, Flag::Unlinked);
+        if named == 0 && !unlinked {
+            self.found.add(Problem::Unreachable { ino });
+        } else if inode.nlink != named {
+            self.found.add(Problem::LinkCount { ino, stored: inode.nlink, found: named });
+        }
+        if unlinked && named > 0 {
+            self.found.add(Problem::StrayUnlinked { ino });
+        }
+        if directory && self.table.count(index) > 0 && !self.table.has(index, Flag::Shard) {
+            let found = self.table.count(index);
+            self.found.add(Problem::Subdirectories { dir: ino, stored: 0, found });
+        }
+        let marked = self.table.has(index, Flag::Writing);
+        if marked != inode.writing {
+            self.found.add(Problem::Writing { ino, marked });
+        }
+        self.large_xattrs(ino, inode)
+    }
+
+    fn large_xattrs(&mut self, ino: InodeId, inode: &Inode) -> FsResult<()> {
+        if inode.large_xattrs == 0 {
+            return Ok(());
+        }
+        let mut found = 0;
+        self.checker.scan(&ranges::xattrs(ino), &mut |_, _| {
+            found += 1;
+            Ok(())
+        })?;
+        if found != inode.large_xattrs {
+            self.found.add(Problem::LargeXattrs { ino, stored: inode.large_xattrs, found });
+        }
+        Ok(())
+    }
+}
+
+pub(super) fn undecodable(key: &[u8], what: &str) -> Problem {
+    Problem::Undecodable { key: key.to_vec(), what: what.to_owned() }
+}

@@ -1,0 +1,353 @@
+//! Volumes broken on purpose: each problem is found, and put right.
+
+use std::{ops::ControlFlow, sync::Arc};
+
+use bytes::Bytes;
+use cofs_engine::{Batch, Change, Engine, MemoryEngine};
+use cofs_types::{
+    Credentials, FileKind, FsError, InodeId, Name, NewInode, ObjectId, Timestamp, XattrMode, XattrName,
+};
+use proptest::prelude::*;
+
+use super::{Checker, Found, Ownership, Problem, repair};
+use crate::{
+    Namespace, OpenInodes, VolumeOptions,
+    schema::{
+        EntryRecord, HeaderPart, Inode, Key, MARK, NameHasher, Occupant, Shard, encode_chunk, key, ranges,
+    },
+};
+
+const NOW: Timestamp = Timestamp { secs: 1000, nanos: 0 };
+const OPTIONS: VolumeOptions = VolumeOptions { inline_bytes_max: 8192, hash_key: [3; 16] };
+const ROOT: &Credentials<'static> = &Credentials::ROOT;
+
+struct Closed;
+
+impl OpenInodes for Closed {
+    fn is_open(&self, _: InodeId) -> bool {
+        false
+    }
+}
+
+fn name(bytes: &str) -> &Name {
+    Name::new(bytes.as_bytes()).unwrap()
+}
+
+/// `/file` (inline, linked twice), `/object`, `/dir`, `/dir/sub`, `/dir/sub/deep`, all of it found by name.
+struct World {
+    engine: Arc<dyn Engine>,
+    file: InodeId,
+    object: InodeId,
+    dir: InodeId,
+    sub: InodeId,
+    deep: InodeId,
+}
+
+fn world() -> World {
+    let engine: Arc<dyn Engine> = Arc::new(MemoryEngine::new());
+    Namespace::format(&*engine, &OPTIONS, (0, 0, 0o755), NOW).unwrap();
+    let ns = Namespace::open(Arc::clone(&engine), Arc::new(Closed)).unwrap();
+    let make = |dir, text, kind| {
+        let new = NewInode { kind, permissions: 0o755, umask: 0, rdev: 0, target: &[] };
+        ns.create(ROOT, NOW, dir, name(text), &new, None).unwrap().attributes.ino
+    };
+    let file = make(InodeId::ROOT, "file", FileKind::Regular);
+    let object = make(InodeId::ROOT, "object", FileKind::Regular);
+    let dir = make(InodeId::ROOT, "dir", FileKind::Directory);
+    let sub = make(dir, "sub", FileKind::Directory);
+    let deep = make(sub, "deep", FileKind::Directory);
+    ns.link(ROOT, NOW, file, dir, name("again")).unwrap();
+    ns.inline_write(NOW, file, 0, &[7; 5000], false).unwrap();
+    let large = XattrName::new(b"user.large").unwrap();
+    ns.setxattr(ROOT, NOW, file, large, &[1; 3000], XattrMode::Set, false).unwrap();
+    ns.outgrow(NOW, object, ObjectId::from_raw(77)).unwrap();
+    ns.close(NOW).unwrap();
+    World { engine, file, object, dir, sub, deep }
+}
+
+impl World {
+    fn check(&self) -> Found {
+        Checker::new(&*self.engine).check().unwrap()
+    }
+
+    fn change(&self, change: Change) {
+        self.engine.commit(&Batch { changes: vec![change], ..Batch::default() }).unwrap();
+    }
+
+    fn delete(&self, key: &[u8]) {
+        assert!(self.engine.get(key).unwrap().is_some(), "nothing at stake");
+        self.change(Change::Delete { key: key.to_vec() });
+    }
+
+    fn put(&self, key: &[u8], value: Vec<u8>) {
+        self.change(Change::Put { key: key.to_vec(), value });
+    }
+
+    fn edit(&self, ino: InodeId, edit: impl FnOnce(&mut Inode)) {
+        let value = self.engine.get(&key::inode(ino)).unwrap().unwrap();
+        let mut inode = Inode::decode(&value).unwrap();
+        edit(&mut inode);
+        self.put(&key::inode(ino), inode.encode());
+    }
+
+    fn slot(&self, text: &str) -> u64 {
+        NameHasher::new(OPTIONS.hash_key).home(name(text))
+    }
+
+    /// Repairs until nothing is wrong, and says what was found at first.
+    fn heal(&self) -> Vec<Problem> {
+        let first = self.check().problems;
+        for _ in 0..10 {
+            let found = self.check();
+            if found.problems.is_empty() {
+                return first;
+            }
+            repair(&self.engine, &found.problems, NOW).unwrap();
+        }
+        panic!("still wrong after ten repairs: {:?}", self.check().problems);
+    }
+
+    fn open(&self) -> Namespace {
+        Namespace::open(Arc::clone(&self.engine), Arc::new(Closed)).unwrap()
+    }
+}
+
+#[test]
+fn a_sound_volume_has_no_problems() {
+    let world = world();
+    let found = world.check();
+    assert_eq!(found.problems, []);
+    assert_eq!((found.summary.inodes, found.summary.directories, found.summary.entries), (6, 4, 6));
+    assert_eq!((found.summary.writing, found.summary.large_xattrs, found.summary.inline_chunks), (1, 1, 2));
+}
+
+#[test]
+fn a_dangling_entry_is_removed() {
+    let world = world();
+    world.delete(&key::inode(world.object));
+    let found = world.heal();
+    assert!(found.iter().any(|p| matches!(p, Problem::DanglingEntry { ino, .. } if *ino == world.object)));
+    let gone = world.open().lookup(ROOT, InodeId::ROOT, name("object"));
+    assert!(matches!(gone, Err(FsError::NotFound)), "{gone:?}");
+}
+
+#[test]
+fn a_file_without_a_name_is_found_again_with_its_data() {
+    let world = world();
+    world.delete(&key::entry(InodeId::ROOT, world.slot("file")));
+    world.delete(&key::entry(world.dir, world.slot("again")));
+    assert_eq!(world.heal(), [Problem::Unreachable { ino: world.file }]);
+    let ns = world.open();
+    let refuge = ns.lookup(ROOT, InodeId::ROOT, name("lost+found")).unwrap().attributes.ino;
+    let file = ns.lookup(ROOT, refuge, name(&format!("#{}", world.file))).unwrap().attributes;
+    assert_eq!((file.ino, file.nlink, file.size_bytes), (world.file, 1, 5000));
+    let mut bytes = [0; 5000];
+    ns.inline_read(world.file, 0, &mut bytes).unwrap();
+    assert_eq!(bytes, [7; 5000]);
+}
+
+#[test]
+fn a_directory_without_a_name_keeps_what_is_in_it() {
+    let world = world();
+    world.delete(&key::entry(InodeId::ROOT, world.slot("dir")));
+    let found = world.heal();
+    assert!(found.contains(&Problem::Unreachable { ino: world.dir }), "{found:?}");
+    let ns = world.open();
+    assert_eq!(ns.lookup(ROOT, world.dir, name("sub")).unwrap().attributes.ino, world.sub);
+    let refuge = ns.parent(world.dir).unwrap().attributes;
+    assert_eq!(refuge.nlink, 3);
+}
+
+#[test]
+fn wrong_counts_are_corrected() {
+    let world = world();
+    world.edit(world.file, |inode| inode.nlink = 9);
+    world.edit(world.dir, |inode| inode.nlink = 5);
+    let shard = Shard { subdirectories: 4, times: None };
+    world.put(&key::shard(world.dir, 0), shard.encode());
+    let mut found = world.heal();
+    found.sort_by_key(|p| format!("{p:?}"));
+    let expected = [
+        Problem::LinkCount { ino: world.dir, stored: 5, found: 2 },
+        Problem::LinkCount { ino: world.file, stored: 9, found: 2 },
+        Problem::Subdirectories { dir: world.dir, stored: 4, found: 1 },
+    ];
+    let mut expected = expected.to_vec();
+    expected.sort_by_key(|p| format!("{p:?}"));
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn a_missing_shard_is_written_again() {
+    let world = world();
+    world.delete(&key::shard(world.dir, 0));
+    assert_eq!(world.heal(), [Problem::Subdirectories { dir: world.dir, stored: 0, found: 1 }]);
+}
+
+#[test]
+fn directories_that_lie_in_one_another_are_taken_out() {
+    let world = world();
+    // /dir/sub becomes /dir/sub/deep/sub.
+    world.delete(&key::entry(world.dir, world.slot("sub")));
+    world.edit(world.sub, |inode| inode.parent = Some(world.deep));
+    let occupant = Occupant { name: name("sub"), ino: world.sub, kind: FileKind::Directory };
+    let record = EntryRecord { occupant: Some(occupant), continues: false };
+    world.put(&key::entry(world.deep, world.slot("sub")), record.encode());
+    let found = world.heal();
+    assert!(found.iter().any(|p| matches!(p, Problem::Cycle { .. })), "{found:?}");
+    let ns = world.open();
+    assert!(ns.lookup(ROOT, InodeId::ROOT, name("lost+found")).is_ok());
+}
+
+#[test]
+fn a_second_name_of_a_directory_is_removed_and_a_moved_one_followed() {
+    let world = world();
+    let occupant = Occupant { name: name("twin"), ino: world.sub, kind: FileKind::Directory };
+    let record = EntryRecord { occupant: Some(occupant), continues: false };
+    world.put(&key::entry(InodeId::ROOT, world.slot("twin")), record.encode());
+    let slot = world.slot("twin");
+    assert_eq!(world.heal(), [Problem::ExtraDirectoryEntry { dir: InodeId::ROOT, slot, ino: world.sub }]);
+
+    world.edit(world.sub, |inode| inode.parent = Some(InodeId::ROOT));
+    let (stored, found) = (Some(InodeId::ROOT), world.dir);
+    assert_eq!(world.heal(), [Problem::WrongParent { ino: world.sub, stored, found }]);
+}
+
+#[test]
+fn an_entry_in_a_wrong_slot_is_moved_home() {
+    let world = world();
+    let occupant = Occupant { name: name("file"), ino: world.file, kind: FileKind::Regular };
+    world.delete(&key::entry(InodeId::ROOT, world.slot("file")));
+    let record = EntryRecord { occupant: Some(occupant), continues: false };
+    world.put(&key::entry(InodeId::ROOT, 12345), record.encode());
+    let found = world.heal();
+    assert!(found.iter().any(|p| matches!(p, Problem::MisplacedEntry { slot: 12345, .. })), "{found:?}");
+    assert_eq!(world.open().lookup(ROOT, InodeId::ROOT, name("file")).unwrap().attributes.nlink, 2);
+}
+
+#[test]
+fn what_belongs_to_nobody_is_removed() {
+    let world = world();
+    let nobody = InodeId::new(5_000).unwrap();
+    let large = XattrName::new(b"user.x").unwrap();
+    let keys: [Vec<u8>; 8] = [
+        key::inline(nobody, 0).to_vec(),
+        key::inline(world.file, 2).to_vec(),
+        key::inline(world.object, 0).to_vec(),
+        key::xattr(nobody, large),
+        key::xattr(world.dir, large),
+        key::writing(nobody).to_vec(),
+        key::unlinked(nobody).to_vec(),
+        b"\0\0Zunknown".to_vec(),
+    ];
+    for key in &keys {
+        world.put(key, encode_chunk(b""));
+    }
+    world.put(&key::shard(world.file, 0), Shard::default().encode());
+    assert_eq!(world.heal().len(), keys.len() + 1);
+    assert!(keys.iter().all(|key| world.engine.get(key).unwrap().is_none()));
+}
+
+#[test]
+fn inline_data_beyond_the_end_is_cut() {
+    let world = world();
+    world.put(&key::inline(world.file, 1), encode_chunk(&[9; 2000]));
+    assert_eq!(world.heal(), [Problem::StrayInline { ino: world.file, chunk: 1 }]);
+    let value = world.engine.get(&key::inline(world.file, 1)).unwrap().unwrap();
+    assert_eq!(value, encode_chunk(&[9; 5000 - 4096]));
+}
+
+#[test]
+fn the_sets_and_the_inodes_agree() {
+    let world = world();
+    world.delete(&key::writing(world.object));
+    world.put(&key::writing(world.file), MARK.to_vec());
+    world.put(&key::unlinked(world.file), MARK.to_vec());
+    world.put(&key::reclaim(ObjectId::from_raw(77)), MARK.to_vec());
+    let found = world.heal();
+    assert!(found.contains(&Problem::Writing { ino: world.object, marked: false }));
+    assert!(found.contains(&Problem::Writing { ino: world.file, marked: true }));
+    assert!(found.contains(&Problem::StrayUnlinked { ino: world.file }));
+    assert!(found.contains(&Problem::ReclaimInUse { object: ObjectId::from_raw(77), ino: world.object }));
+    assert!(world.open().node(world.object).unwrap().writing);
+}
+
+#[test]
+fn numbers_in_use_are_never_given_out_again() {
+    let world = world();
+    world.put(&key::header(HeaderPart::Inodes), crate::schema::encode_number(2));
+    world.put(&key::header(HeaderPart::Counts), b"?".to_vec());
+    assert_eq!(world.heal().len(), 2);
+    let last = [world.file, world.deep, world.sub].into_iter().max().unwrap();
+    let ns = world.open();
+    assert_eq!(ns.files(), 6);
+    let new = NewInode { kind: FileKind::Regular, permissions: 0, umask: 0, rdev: 0, target: &[] };
+    assert!(ns.create(ROOT, NOW, InodeId::ROOT, name("new"), &new, None).unwrap().attributes.ino > last);
+}
+
+#[test]
+fn objects_are_compared_in_both_directions() {
+    let world = world();
+    let checker = Checker::new(&*world.engine);
+    let mut seen = Vec::new();
+    checker
+        .objects(&mut |ino, object, _| {
+            seen.push((ino, object));
+            Ok(())
+        })
+        .unwrap();
+    let object = ObjectId::from_raw(77);
+    assert_eq!(seen, [(world.object, object)]);
+    let whose = |object, owner| checker.ownership(object, owner).unwrap();
+    assert_eq!(whose(object, Some(world.object)), Ownership::Owned);
+    assert_eq!(whose(object, Some(world.file)), Ownership::Orphan);
+    assert_eq!(whose(ObjectId::from_raw(78), None), Ownership::Orphan);
+    world.put(&key::reclaim(ObjectId::from_raw(78)), MARK.to_vec());
+    assert_eq!(whose(ObjectId::from_raw(78), None), Ownership::Reclaim);
+}
+
+fn all(engine: &dyn Engine) -> Vec<(Bytes, Bytes)> {
+    let (mut out, range) = (Vec::new(), ranges::everything());
+    let mut visit = |key: &[u8], value: &[u8]| {
+        out.push((Bytes::copy_from_slice(key), Bytes::copy_from_slice(value)));
+        ControlFlow::Continue(())
+    };
+    engine.scan(&range.start, &range.end, &mut visit).unwrap();
+    out
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Whatever is lost or damaged, the check ends, repairs end, and what is left is a sound volume. Only the
+    /// header's description of the volume must be whole.
+    #[test]
+    fn any_damage_is_healed(damage in prop::collection::vec((any::<prop::sample::Index>(), 0..3u8, any::<u8>(), any::<u8>()), 1..6)) {
+        let world = world();
+        for (which, how, at, byte) in damage {
+            let records = all(&*world.engine);
+            let (key, value) = which.get(&records);
+            if matches!(Key::parse(key), Ok(Key::Header(HeaderPart::Volume | HeaderPart::Epoch))) {
+                continue;
+            }
+            let mut value = value.to_vec();
+            match how {
+                0 => world.delete(key),
+                1 => {
+                    let at = usize::from(at) % value.len().max(1);
+                    if let Some(place) = value.get_mut(at) {
+                        *place = byte;
+                    }
+                    world.put(key, value);
+                }
+                _ => {
+                    value.truncate(usize::from(at) % (value.len() + 1));
+                    world.put(key, value);
+                }
+            }
+        }
+        world.heal();
+        let ns = world.open();
+        ns.list(InodeId::ROOT, 0, true, &mut |_| true).unwrap();
+    }
+}
