@@ -1,7 +1,8 @@
 //! What the driver costs on a given file system: `placement_bench DIRECTORY [OBJECTS]`.
 //!
 //! Prints objects per second: created ahead (fill), handed out when ready and still open, when ready and
-//! closed, and when nothing is ready, opened, removed; and the same take under a running filler.
+//! closed, and when nothing is ready, opened, removed; and
+//! the same take under a running filler. Each includes the closing of the file.
 
 use std::{
     path::Path,
@@ -9,8 +10,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use cofs_placement::{Placement, PoolConfig, Taken, Tier};
-use cofs_types::{FsError, FsResult, InodeId, PoolId};
+use cofs_placement::{Placement, PoolConfig, Tier};
+use cofs_types::{FsError, FsResult, InodeId, ObjectId, PoolId};
 use uuid::Uuid;
 
 fn main() -> FsResult<()> {
@@ -71,12 +72,12 @@ fn fill(placement: &Placement, label: &str, count: usize) -> FsResult<()> {
     Ok(())
 }
 
-fn one(placement: &Placement, held: &[Taken]) -> FsResult<Taken> {
+fn one(placement: &Placement, held: &[ObjectId]) -> FsResult<ObjectId> {
     let ino = InodeId::new(held.len() as u64 + 1).ok_or(FsError::InvalidArgument("inode number"))?;
-    placement.take(ino)
+    Ok(placement.take(ino)?.id)
 }
 
-fn take(placement: &Placement, label: &str, count: usize, held: &mut Vec<Taken>) -> FsResult<()> {
+fn take(placement: &Placement, label: &str, count: usize, held: &mut Vec<ObjectId>) -> FsResult<()> {
     let start = Instant::now();
     for _ in 0..count {
         held.push(one(placement, held)?);
@@ -91,7 +92,7 @@ fn paced(
     label: &str,
     count: usize,
     pause: Duration,
-    held: &mut Vec<Taken>,
+    held: &mut Vec<ObjectId>,
 ) -> FsResult<()> {
     let mut inside = Duration::ZERO;
     let mut worst = Duration::ZERO;
@@ -108,20 +109,19 @@ fn paced(
     Ok(())
 }
 
-fn open_again(placement: &Placement, held: &[Taken]) -> FsResult<()> {
+fn open_again(placement: &Placement, held: &[ObjectId]) -> FsResult<()> {
     let start = Instant::now();
-    for taken in held {
-        placement.open_object(taken.id, true)?;
+    for &id in held {
+        placement.open_object(id, true)?;
     }
     report("open", held.len(), start.elapsed());
     Ok(())
 }
 
-fn remove(placement: &Placement, held: Vec<Taken>) -> FsResult<()> {
+fn remove(placement: &Placement, held: Vec<ObjectId>) -> FsResult<()> {
     let count = held.len();
-    let ids: Vec<_> = held.into_iter().map(|taken| taken.id).collect();
     let start = Instant::now();
-    for id in ids {
+    for id in held {
         placement.remove(id)?;
     }
     report("remove", count, start.elapsed());

@@ -122,9 +122,7 @@ fn serve(pool: &Pool, load: &mut Load) -> Option<Duration> {
 fn maintain(pool: &Pool, load: &mut Load) -> FsResult<Option<Duration>> {
     pool.ensure()?;
     recovery::recover(pool)?;
-    pool.run("reserve object numbers", || {
-        pool.numbers.reserve(&*pool.store, OBJECT_RESERVATION / 4, &|| pool.ready.lowest())
-    })?;
+    reserve_ahead(pool)?;
     loop {
         let low = load.observe(pool.ready.counts(), Instant::now());
         pool.ready.set_low(low);
@@ -133,6 +131,7 @@ fn maintain(pool: &Pool, load: &mut Load) -> FsResult<Option<Duration>> {
             break;
         }
         burst(pool, missing)?;
+        reserve_ahead(pool)?;
         if load.synced.elapsed() >= OBJECT_NAME_LAG {
             settle(pool, load)?;
         }
@@ -145,6 +144,13 @@ fn maintain(pool: &Pool, load: &mut Load) -> FsResult<Option<Duration>> {
     }
     let busy = !load.is_idle() || pool.ready.len() > 4 * load.low() || pool.has_emptied();
     Ok(busy.then_some(TICK))
+}
+
+/// Reserves numbers before they are needed, so that nobody waits for the disk when they are.
+fn reserve_ahead(pool: &Pool) -> FsResult<()> {
+    pool.run("reserve object numbers", || {
+        pool.numbers.reserve(&*pool.store, OBJECT_RESERVATION / 2, &|| pool.ready.lowest())
+    })
 }
 
 /// Creates `count` objects; how many there are then is the ready list's to say.
