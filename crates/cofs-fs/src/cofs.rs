@@ -140,7 +140,7 @@ impl<M: MetadataDriver> Cofs<M> {
                 // Again, because the node may be older than what the lock guards.
                 let node = self.metadata.node(ino).await?.value;
                 let valid_for = if state.writing.is_some() { Duration::ZERO } else { valid_for };
-                return Ok((state.attributes(&node.attributes)?, valid_for));
+                return Ok((self.present(&state, &node.attributes)?, valid_for));
             }
         }
         if !node.writing {

@@ -93,7 +93,7 @@ impl<M: MetadataDriver> Cofs<M> {
             return Ok(false);
         }
         let record = self.metadata.node(inode.ino).await?.value.attributes;
-        let merged = state.merge(&record)?;
+        let merged = self.merge(state, &record)?;
         let now = merged.attributes;
         if now.size_bytes > self.inline_max {
             return Ok(false);

@@ -103,11 +103,6 @@ impl State {
         }
         Ok(Merged { attributes, data_changed, atime_changed, stat })
     }
-
-    /// `record` with what the object knows better.
-    pub(crate) fn attributes(&self, record: &Attributes) -> FsResult<Attributes> {
-        if self.object_tells() { Ok(self.merge(record)?.attributes) } else { Ok(*record) }
-    }
 }
 
 pub(crate) struct OpenInode {

@@ -48,10 +48,22 @@ impl<M: MetadataDriver> Cofs<M> {
         self.enter_writing(inode.ino, state, &record).await
     }
 
+    /// What the object tells, laid over the record.
+    pub(crate) fn merge(&self, state: &State, record: &Attributes) -> FsResult<Merged> {
+        let merged = state.merge(record)?;
+        self.metadata.witness(merged.stat.ctime);
+        Ok(merged)
+    }
+
+    /// The attributes of an open file, from its record and from its object.
+    pub(crate) fn present(&self, state: &State, record: &Attributes) -> FsResult<Attributes> {
+        if state.object_tells() { Ok(self.merge(state, record)?.attributes) } else { Ok(*record) }
+    }
+
     /// Commits what the object tells, and takes the inode out of the set with `leave`.
     pub(crate) async fn settle(&self, ino: InodeId, state: &mut State, leave: bool) -> FsResult<()> {
         let record = self.metadata.node(ino).await?.value.attributes;
-        let merged = state.merge(&record)?;
+        let merged = self.merge(state, &record)?;
         let kill = killed_set_id(state, &merged) && record.permissions & SET_ID_BITS != 0;
         self.metadata.settle(ino, &settled(&merged, kill), leave).await?;
         failpoint("fs.settle.committed");
@@ -63,7 +75,7 @@ impl<M: MetadataDriver> Cofs<M> {
     /// Takes the set-id bits away after a write by one who may not keep them.
     pub(crate) async fn kill_set_id(&self, ino: InodeId, state: &mut State) -> FsResult<()> {
         let record = self.metadata.node(ino).await?.value.attributes;
-        let merged = state.merge(&record)?;
+        let merged = self.merge(state, &record)?;
         self.metadata.settle(ino, &settled(&merged, true), false).await?;
         failpoint("fs.write.set_id_killed");
         state.writing = Some(Writing { before: Some(merged.stat) });

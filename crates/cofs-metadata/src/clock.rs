@@ -1,13 +1,60 @@
 //! The wall clock of the local driver.
+//!
+//! It is the kernel's coarse real-time clock, because that is what the kernel stamps the objects below with:
+//! so the times of an inline file and of one in an object can be compared (make(1) does). Kernels with
+//! multigrain time stamps (Linux 6.13) stamp a file finer once somebody has looked at its times; such a stamp is
+//! ahead of the coarse clock for a moment. Whoever meets one shows it to [`Clock::witness`], and what is stamped
+//! here afterwards is not earlier.
+
+use std::sync::atomic::{AtomicI64, Ordering};
 
 use cofs_types::Timestamp;
-use rustix::time::{ClockId, clock_gettime};
+use rustix::time::{ClockId, Timespec, clock_gettime};
 
-/// Now, by the kernel's coarse real-time clock.
-///
-/// Coarse on purpose: it is what the kernel stamps the objects below with, so that the times of an inline
-/// file and of one in an object can be compared (make(1) does), and it never runs ahead of them.
-pub(crate) fn now() -> Timestamp {
-    let time = clock_gettime(ClockId::RealtimeCoarse);
+const NANOS: i64 = Timestamp::NANOS_PER_SEC as i64;
+
+#[derive(Default)]
+pub(crate) struct Clock {
+    /// The latest stamp witnessed ahead of the coarse clock, in nanoseconds since 1970 (until 2262).
+    floor_nanos: AtomicI64,
+}
+
+impl Clock {
+    pub(crate) fn now(&self) -> Timestamp {
+        let coarse = timestamp(clock_gettime(ClockId::RealtimeCoarse));
+        let floor = self.floor_nanos.load(Ordering::Relaxed);
+        let floor = Timestamp { secs: floor.div_euclid(NANOS), nanos: floor.rem_euclid(NANOS) as u32 };
+        // A clock that was set back is followed: a floor holds for a tick, not for ever.
+        if floor > coarse && floor <= timestamp(clock_gettime(ClockId::Realtime)) { floor } else { coarse }
+    }
+
+    /// A file below carries `stamp`. One in the future (another machine's clock) is not believed.
+    pub(crate) fn witness(&self, stamp: Timestamp) {
+        if stamp <= self.now() || stamp > timestamp(clock_gettime(ClockId::Realtime)) {
+            return;
+        }
+        let nanos = stamp.secs.checked_mul(NANOS).and_then(|secs| secs.checked_add(stamp.nanos.into()));
+        if let Some(nanos) = nanos {
+            self.floor_nanos.fetch_max(nanos, Ordering::Relaxed);
+        }
+    }
+}
+
+fn timestamp(time: Timespec) -> Timestamp {
     Timestamp { secs: time.tv_sec, nanos: u32::try_from(time.tv_nsec).unwrap_or(0) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_clock_is_not_behind_a_stamp_it_has_seen_nor_believes_the_future() {
+        let clock = Clock::default();
+        let fine = timestamp(clock_gettime(ClockId::Realtime));
+        clock.witness(fine);
+        assert!(clock.now() >= fine);
+        clock.witness(Timestamp { secs: fine.secs + 1000, nanos: 0 });
+        assert!(clock.now().secs < fine.secs + 1000);
+    }
 }

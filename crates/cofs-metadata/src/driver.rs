@@ -17,6 +17,8 @@ pub type EntrySink<'a> = dyn FnMut(&ListedEntry<'_>) -> bool + Send + 'a;
 pub trait MetadataDriver: Send + Sync + 'static {
     /// The time that changes are stamped with.
     fn now(&self) -> Timestamp;
+    /// An object below carries this time, given by the kernel: changes from now on are not stamped earlier.
+    fn witness(&self, stamp: Timestamp);
     fn options(&self) -> VolumeOptions;
 
     // Names.

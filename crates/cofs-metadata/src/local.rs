@@ -16,13 +16,14 @@ use parking_lot::Mutex;
 
 use crate::{
     Answer, EngineStats, EntrySink, MetadataDriver, Node, OpenInodes, Removed, Renamed, Settled,
-    VolumeOptions, clock, sync_group::SyncGroup, ticker::Ticker,
+    VolumeOptions, clock::Clock, sync_group::SyncGroup, ticker::Ticker,
 };
 
 /// A name space, the clock, and the thread that commits directory times.
 pub struct LocalDriver {
     namespace: Arc<Namespace>,
     ticker: Mutex<Option<Ticker>>,
+    clock: Arc<Clock>,
     /// Something was changed since the last sync began. Written only when it turns, so that the threads
     /// that change things share its cache line.
     dirty: AtomicBool,
@@ -35,10 +36,13 @@ impl LocalDriver {
     pub fn open(engine: Arc<dyn Engine>, opens: Arc<dyn OpenInodes>) -> FsResult<Self> {
         let namespace = Arc::new(Namespace::open(engine, opens)?);
         let theirs = Arc::clone(&namespace);
-        let ticker = Ticker::start(move || theirs.flush(clock::now()))?;
+        let clock = Arc::new(Clock::default());
+        let ticking = Arc::clone(&clock);
+        let ticker = Ticker::start(move || theirs.flush(ticking.now()))?;
         Ok(Self {
             namespace,
             ticker: Mutex::new(Some(ticker)),
+            clock,
             // A crash may have left commits that no sync has covered.
             dirty: AtomicBool::new(true),
             syncs: SyncGroup::default(),
@@ -55,7 +59,7 @@ impl LocalDriver {
     }
 
     fn change<T>(&self, change: impl FnOnce(&Namespace, Timestamp) -> FsResult<T>) -> FsResult<Answer<T>> {
-        let result = change(&self.namespace, clock::now());
+        let result = change(&self.namespace, self.clock.now());
         // After the change and whatever its outcome: an unknown one may have happened.
         if !self.dirty.load(Ordering::SeqCst) {
             self.dirty.store(true, Ordering::SeqCst);
@@ -66,14 +70,17 @@ impl LocalDriver {
     fn sync_now(&self) -> FsResult<()> {
         // Before the sync: a change that is made while it runs turns the flag again.
         self.dirty.store(false, Ordering::SeqCst);
-        self.namespace.sync(clock::now()).inspect_err(|_| self.dirty.store(true, Ordering::SeqCst))
+        self.namespace.sync(self.clock.now()).inspect_err(|_| self.dirty.store(true, Ordering::SeqCst))
     }
 }
 
 #[rustfmt::skip]
 impl MetadataDriver for LocalDriver {
     fn now(&self) -> Timestamp {
-        clock::now()
+        self.clock.now()
+    }
+    fn witness(&self, stamp: Timestamp) {
+        self.clock.witness(stamp);
     }
     fn options(&self) -> VolumeOptions {
         self.namespace.options()
@@ -192,7 +199,7 @@ impl MetadataDriver for LocalDriver {
     }
     async fn close(&self) -> FsResult<()> {
         drop(self.ticker.lock().take());
-        self.namespace.close(clock::now())
+        self.namespace.close(self.clock.now())
     }
     fn files(&self) -> u64 {
         self.namespace.files()

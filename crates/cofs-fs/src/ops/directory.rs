@@ -68,7 +68,7 @@ impl<M: MetadataDriver> Cofs<M> {
     fn look_at_open(&self, node: &Node) -> Option<cofs_types::Attributes> {
         let inode = self.opens.get(node.attributes.ino)?;
         let state = inode.try_shared().filter(|state| state.opens > 0)?;
-        state.attributes(&node.attributes).ok()
+        self.present(&state, &node.attributes).ok()
     }
 
     fn access_due(&self, node: &Node) -> bool {

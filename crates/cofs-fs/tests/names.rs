@@ -1,0 +1,211 @@
+//! Names: removed while open, replaced, without a name, and after their end.
+
+mod common;
+
+use cofs_fs::{FileSystem, run};
+use cofs_types::{FileKind, FsError, InodeId, NewInode, OpenFlags, RenameMode, XattrMode, XattrName};
+use common::*;
+
+#[test]
+fn an_unlinked_file_lives_until_its_last_close() {
+    let volume = World::new().mount();
+    for size in [100, INLINE_MAX * 2] {
+        let (ino, file) = volume.create("a");
+        volume.write(ino, file, 0, &pattern(size, 1));
+        let second = volume.open(ino, RW);
+        volume.unlink("a");
+        assert!(matches!(volume.lookup("a"), Err(FsError::NotFound)));
+        assert_eq!(volume.stat(ino).nlink, 0);
+        volume.close(ino, file);
+        volume.write(ino, second, size as u64, b"more");
+        assert_eq!(volume.read(ino, second, 0, size + 10).len(), size + 4);
+        assert_eq!(volume.stat(ino).size_bytes, size as u64 + 4);
+        let files = volume.fs.statfs_files();
+        volume.close(ino, second);
+        assert_eq!(volume.fs.statfs_files(), files - 1);
+        assert!(matches!(run(volume.fs.open(&CONTEXT, ino, RO)), Err(FsError::Stale)));
+        volume.fs.collect().unwrap();
+        assert_eq!(volume.objects_in_use(), 0);
+    }
+}
+
+trait Files {
+    fn statfs_files(&self) -> u64;
+}
+
+impl<F: FileSystem> Files for F {
+    fn statfs_files(&self) -> u64 {
+        let space = run(self.statfs()).unwrap();
+        space.files - space.files_free
+    }
+}
+
+#[test]
+fn an_unlinked_object_file_goes_with_its_idle_object() {
+    let (world, kernel) = World::with_passthrough();
+    let volume = world.mount();
+    let (ino, file) = volume.create("a");
+    volume.write(ino, file, 0, &pattern(INLINE_MAX * 2, 1));
+    volume.close(ino, file);
+    let file = volume.open(ino, RO);
+    volume.close(ino, file);
+    assert_eq!(kernel.files.lock().len(), 1, "kept at hand");
+    volume.unlink("a");
+    assert_eq!(kernel.files.lock().len(), 0);
+    volume.fs.collect().unwrap();
+    assert_eq!(volume.objects_in_use(), 0);
+}
+
+#[test]
+fn a_removed_inode_tells_its_last_attributes_until_it_is_forgotten() {
+    let volume = World::new().mount();
+    let made = run(volume.fs.make(&CONTEXT, InodeId::ROOT, name("d"), new_directory())).unwrap();
+    run(volume.fs.rmdir(&CONTEXT, InodeId::ROOT, name("d"))).unwrap();
+    let ino = made.attributes.ino;
+    assert_eq!((volume.stat(ino).nlink, volume.stat(ino).kind), (0, FileKind::Directory));
+    volume.fs.forget(ino, 1);
+    assert!(matches!(run(volume.fs.getattr(ino, None)), Err(FsError::Stale)));
+}
+
+#[test]
+fn a_file_without_a_name_goes_unless_it_is_linked() {
+    let volume = World::new().mount();
+    let make = |flags| run(volume.fs.tmpfile(&CONTEXT, InodeId::ROOT, new_file(0o600), flags)).unwrap();
+    let (entry, file) = make(RW);
+    let lost = entry.attributes.ino;
+    volume.write(lost, file, 0, b"gone");
+    volume.close(lost, file);
+    assert!(matches!(run(volume.fs.open(&CONTEXT, lost, RO)), Err(FsError::Stale)));
+
+    let (entry, file) = make(RW);
+    let kept = entry.attributes.ino;
+    volume.write(kept, file, 0, &pattern(INLINE_MAX * 2, 5));
+    run(volume.fs.link(&CONTEXT, kept, InodeId::ROOT, name("kept"))).unwrap();
+    volume.close(kept, file);
+    assert_eq!(volume.contents(kept), pattern(INLINE_MAX * 2, 5));
+    assert_eq!(volume.lookup("kept").unwrap().attributes.nlink, 1);
+
+    let (entry, file) = make(OpenFlags { exclusive: true, ..RW });
+    let refused = run(volume.fs.link(&CONTEXT, entry.attributes.ino, InodeId::ROOT, name("never")));
+    assert!(matches!(refused, Err(FsError::NotFound)), "{refused:?}");
+    volume.close(entry.attributes.ino, file);
+}
+
+#[test]
+fn a_file_replaced_by_rename_goes_and_an_open_one_at_its_close() {
+    let volume = World::new().mount();
+    for number in 0..2 {
+        let (old, old_file) = volume.create("target");
+        volume.write(old, old_file, 0, &pattern(INLINE_MAX * 2, 1));
+        if number == 0 {
+            volume.close(old, old_file);
+        }
+        let (new, file) = volume.create("source");
+        volume.close(new, file);
+        let (from, to) = ((InodeId::ROOT, name("source")), (InodeId::ROOT, name("target")));
+        run(volume.fs.rename(&CONTEXT, from, to, RenameMode::Replace)).unwrap();
+        assert_eq!(volume.lookup("target").unwrap().attributes.ino, new);
+        if number == 1 {
+            assert_eq!(volume.read(old, old_file, 0, 4), pattern(4, 1));
+            volume.close(old, old_file);
+        }
+        volume.fs.collect().unwrap();
+        assert_eq!(volume.objects_in_use(), 0);
+        volume.unlink("target");
+    }
+}
+
+#[test]
+fn a_listing_goes_on_where_it_stopped_and_shows_open_files_as_they_are() {
+    let volume = World::new().mount();
+    let mut expected = vec![".".to_owned(), "..".to_owned()];
+    for number in 0..50 {
+        let (ino, file) = volume.create(&format!("f{number}"));
+        volume.close(ino, file);
+        expected.push(format!("f{number}"));
+    }
+    let (ino, file) = volume.create("open");
+    volume.write(ino, file, 0, &pattern(INLINE_MAX + 5, 1));
+    expected.push("open".into());
+    let directory = run(volume.fs.opendir(&CONTEXT, InodeId::ROOT)).unwrap();
+    let (mut names, mut cookie, mut size_open) = (Vec::new(), 0, 0);
+    loop {
+        let mut room = 7;
+        let before = cookie;
+        let mut sink = |entry: cofs_fs::DirEntry<'_>| {
+            if room == 0 {
+                return false;
+            }
+            room -= 1;
+            assert!(entry.cookie > cookie);
+            cookie = entry.cookie;
+            names.push(String::from_utf8(entry.name.to_vec()).unwrap());
+            if entry.name == b"open" {
+                let attributes = entry.entry.unwrap();
+                assert!(attributes.validity.attributes.is_zero());
+                size_open = attributes.attributes.size_bytes;
+            }
+            true
+        };
+        run(volume.fs.readdir(InodeId::ROOT, directory.handle, before, true, &mut sink)).unwrap();
+        if cookie == before {
+            break;
+        }
+    }
+    names.sort();
+    expected.sort();
+    assert_eq!(names, expected);
+    assert_eq!(size_open, INLINE_MAX as u64 + 5);
+}
+
+#[test]
+fn other_kinds_of_inodes_are_made_and_read() {
+    let volume = World::new().mount();
+    let symlink = NewInode { kind: FileKind::Symlink, target: b"to/there", ..new_file(0o777) };
+    let made = run(volume.fs.make(&CONTEXT, InodeId::ROOT, name("s"), symlink)).unwrap();
+    assert_eq!(run(volume.fs.readlink(made.attributes.ino)).unwrap(), b"to/there"[..]);
+    let fifo = NewInode { kind: FileKind::Fifo, ..new_file(0o600) };
+    let made = run(volume.fs.make(&CONTEXT, InodeId::ROOT, name("p"), fifo)).unwrap();
+    assert!(matches!(
+        run(volume.fs.open(&CONTEXT, made.attributes.ino, RO)),
+        Err(FsError::InvalidArgument(_))
+    ));
+    assert_eq!(run(volume.fs.lookup_parent(InodeId::ROOT)).unwrap().attributes.ino, InodeId::ROOT);
+    assert_eq!(run(volume.fs.lookup_self(made.attributes.ino)).unwrap().attributes.kind, FileKind::Fifo);
+}
+
+#[test]
+fn the_virtual_attributes_speak_json_and_are_not_listed() {
+    let volume = World::new().mount();
+    volume.fs.set_report("io_uring, 2 workers".into());
+    let (ino, file) = volume.create("a");
+    volume.write(ino, file, 0, &pattern(INLINE_MAX * 2, 1));
+    let ask = |ino, text: &str| {
+        let name = XattrName::new(text.as_bytes()).unwrap();
+        run(volume.fs.getxattr(&CONTEXT, ino, name))
+            .map(|bytes| serde_json::from_slice::<serde_json::Value>(&bytes).unwrap())
+    };
+    let info = ask(ino, "cofs.info").unwrap();
+    assert_eq!(info["layout"], "object");
+    assert_eq!(info["size_bytes"], INLINE_MAX * 2);
+    assert_eq!(info["open"]["writers"], 1);
+    assert!(std::path::Path::new(info["object_path"].as_str().unwrap()).exists());
+    let status = ask(InodeId::ROOT, "cofs.status").unwrap();
+    assert_eq!(status["mount"], "io_uring, 2 workers");
+    assert_eq!(status["open_files"], 1);
+    assert!(matches!(ask(ino, "cofs.status"), Err(FsError::NoAttribute)));
+    assert!(matches!(ask(ino, "cofs.nonsense"), Err(FsError::NoAttribute)));
+    assert!(run(volume.fs.listxattr(&CONTEXT, ino)).unwrap().is_empty());
+    volume.close(ino, file);
+
+    volume.unlink("a");
+    let gc = XattrName::new(b"cofs.gc").unwrap();
+    let set = |ctx: &cofs_fs::Context<'_>| {
+        run(volume.fs.setxattr(ctx, InodeId::ROOT, gc, b"1", XattrMode::Set, false))
+    };
+    let stranger = cofs_types::Credentials { uid: 1000, ..CONTEXT.credentials };
+    let refused = set(&cofs_fs::Context { credentials: stranger, pid: 1 });
+    assert!(matches!(refused, Err(FsError::NotPermitted)));
+    set(&CONTEXT).unwrap();
+    assert_eq!(volume.objects_in_use(), 0);
+}
