@@ -82,7 +82,7 @@ config_up() {
 # Mounts $STORE at $MNT with a daemon of which we know the process id, and waits until it serves.
 volume_up() {
     local n
-    "$COFS" mount "$STORE" "$MNT" -o "allow_other,passthrough=$(on_off "$DATA_PATH" passthrough),transport=$TRANSPORT" \
+    "$COFS" mount "$STORE" "$MNT" -o "$(mount_options)" \
         >>"$LOGS/daemon.log" 2>&1 </dev/null &
     DAEMON=$!
     DAEMONS+=("$DAEMON")
@@ -97,7 +97,11 @@ volume_up() {
     return 1
 }
 
-on_off() { if [[ $1 = "$2" ]]; then echo on; else echo off; fi; }
+mount_options() {
+    local passthrough=off
+    if [[ $DATA_PATH = passthrough ]]; then passthrough=on; fi
+    echo "allow_other,passthrough=$passthrough,transport=$TRANSPORT"
+}
 
 volume_down() {
     umount "$MNT" || umount -l "$MNT"

@@ -15,6 +15,7 @@ suite_posix() {
     elif grep -q '^SKIPPED' "$log"; then
         skip "$name" "$(grep -m1 '^SKIPPED' "$log")"
     fi
+    run_case "$CONFIG/posix/random-work" posix_work
     mkdir -p "$WORK/state"
     run_case "$CONFIG/posix/before-remount" posix_half "$binary" before
     remount || return 0
@@ -24,4 +25,10 @@ suite_posix() {
 posix_half() {
     COFS_TEST_DIR=$MNT COFS_TEST_STATE=$WORK/state timeout 120 "$1" --exact "remount::$2" --ignored | tee "$WORK/half"
     grep -q '^test result: ok. 1 passed' "$WORK/half"
+}
+
+# The crash tests' work and model, without a crash.
+posix_work() {
+    COFS_TEST_DIR=$MNT timeout 300 "$(test_binary crash)" --exact rounds::the_model_is_right_about_the_work --nocapture | tee "$WORK/work"
+    grep -q '^test result: ok. 1 passed' "$WORK/work"
 }
