@@ -54,7 +54,8 @@ pub struct Node {
 pub enum Fate {
     /// Other names remain.
     Linked,
-    /// It is open: it stands in `U` until [`Namespace::release_unlinked`].
+    /// It was open as it lost its name: it stands in `U` until [`Namespace::release_unlinked`]. Who closes it
+    /// last calls that; if the last close has come just before this answer, the one who gets it does.
     Kept,
     /// Its record is deleted; its object, if any, is on the reclaim list.
     Gone,

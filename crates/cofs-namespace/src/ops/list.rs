@@ -1,7 +1,8 @@
 //! Listing a directory.
 
-use std::ops::ControlFlow;
+use std::{collections::HashMap, ops::ControlFlow};
 
+use bytes::Bytes;
 use cofs_types::{FileKind, FsError, FsResult, InodeId, NameBuf, limits};
 
 use crate::{
@@ -76,25 +77,28 @@ impl Namespace {
     /// The inodes of the entries, in their order. Directories are read one by one, as their attributes come
     /// from several records; the rest, in the order of their numbers, which lie together.
     fn nodes(&self, batch: &[Read]) -> FsResult<Vec<Option<Node>>> {
-        let mut nodes = vec![None; batch.len()];
-        let mut files: Vec<(usize, [u8; 11])> = Vec::with_capacity(batch.len());
-        for (at, entry) in batch.iter().enumerate() {
-            if entry.kind != FileKind::Directory {
-                files.push((at, key::inode(entry.ino)));
-                continue;
-            }
-            nodes[at] = match self.store.node(entry.ino) {
-                Ok(node) => Some(node),
-                Err(FsError::Stale) => None,
-                Err(error) => return Err(error),
-            };
+        let mut files: Vec<([u8; 11], InodeId)> = batch
+            .iter()
+            .filter(|entry| entry.kind != FileKind::Directory)
+            .map(|entry| (key::inode(entry.ino), entry.ino))
+            .collect();
+        files.sort_unstable();
+        let keys: Vec<&[u8]> = files.iter().map(|(key, _)| &key[..]).collect();
+        let values = self.store.multi_get(&keys)?;
+        let found: HashMap<InodeId, Bytes> =
+            files.iter().zip(values).filter_map(|((_, ino), value)| Some((*ino, value?))).collect();
+        batch.iter().map(|entry| self.entry_node(entry, &found)).collect()
+    }
+
+    fn entry_node(&self, entry: &Read, files: &HashMap<InodeId, Bytes>) -> FsResult<Option<Node>> {
+        if entry.kind != FileKind::Directory {
+            let Some(value) = files.get(&entry.ino) else { return Ok(None) };
+            return Ok(Some(inodes::node(entry.ino, &Inode::decode(value)?, 0)));
         }
-        files.sort_unstable_by_key(|(_, key)| *key);
-        let keys: Vec<&[u8]> = files.iter().map(|(_, key)| &key[..]).collect();
-        for ((at, _), value) in files.iter().zip(self.store.multi_get(&keys)?) {
-            let inode = value.map(|value| Inode::decode(&value)).transpose()?;
-            nodes[*at] = inode.map(|inode| inodes::node(batch[*at].ino, &inode, 0));
+        match self.store.node(entry.ino) {
+            Ok(node) => Ok(Some(node)),
+            Err(FsError::Stale) => Ok(None),
+            Err(error) => Err(error),
         }
-        Ok(nodes)
     }
 }

@@ -7,6 +7,7 @@ use crate::{
     Namespace,
     schema::{Key, key, ranges},
     tables::sets,
+    tx::verb,
 };
 
 impl Namespace {
@@ -29,8 +30,8 @@ impl Namespace {
     }
 
     fn change_reclaim(&self, objects: &[ObjectId], change: impl Fn(&ObjectId) -> Change) -> FsResult<()> {
-        objects
-            .chunks(limits::RECLAIM_BATCH)
-            .try_for_each(|batch| self.store.commit(batch.iter().map(&change).collect()))
+        objects.chunks(limits::RECLAIM_BATCH).try_for_each(|batch| {
+            self.store.commit_alone(&verb!("reclaim"), batch.iter().map(&change).collect())
+        })
     }
 }

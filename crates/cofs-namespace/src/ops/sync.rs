@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use cofs_types::{FsResult, Timestamp};
 
-use crate::{Namespace, tables::volume};
+use crate::{Namespace, tables::volume, tx::verb};
 
 impl Namespace {
     /// Commits the directory times and figures that wait in memory. To be called each second
@@ -13,7 +13,7 @@ impl Namespace {
         self.store.flush_directories()?;
         let files = self.store.files();
         if self.files_counted.swap(files, Ordering::AcqRel) != files {
-            self.store.commit(vec![volume::counts(files, false)])?;
+            self.store.commit_alone(&verb!("count"), vec![volume::counts(files, false)])?;
         }
         Ok(())
     }
@@ -27,7 +27,8 @@ impl Namespace {
     /// The last call: flushes, marks the volume closed in order, syncs. Every later change fails.
     pub fn close(&self, now: Timestamp) -> FsResult<()> {
         self.flush(now)?;
-        self.store.commit(vec![volume::counts(self.store.files(), true), self.allocator.give_back()])?;
+        let last = vec![volume::counts(self.store.files(), true), self.allocator.give_back()];
+        self.store.commit_alone(&verb!("close"), last)?;
         self.store.close();
         self.store.sync()
     }

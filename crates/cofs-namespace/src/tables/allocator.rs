@@ -11,7 +11,7 @@ use quick_cache::unsync::Cache;
 
 use crate::{
     schema::{HeaderPart, encode_number, key},
-    tx::Store,
+    tx::{Store, verb},
 };
 
 const SHARDS: usize = 16;
@@ -64,7 +64,7 @@ impl Allocator {
         let mut reserve = self.reserve.lock();
         if reserve.end - reserve.next < size {
             let end = reserve.end + limits::INODE_RESERVATION;
-            store.commit(vec![reservation(end)])?;
+            store.commit_alone(&verb!("reserve"), vec![reservation(end)])?;
             reserve.end = end;
         }
         let next = reserve.next;

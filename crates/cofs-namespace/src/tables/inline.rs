@@ -75,7 +75,9 @@ pub fn write(tx: &mut Tx<'_>, ino: InodeId, offset: u64, data: &[u8], size_bytes
         if bytes.len() < piece.within.end {
             bytes.resize(piece.within.end, 0);
         }
-        bytes[piece.within].copy_from_slice(from); // it has just been made long enough
+        if let Some(to) = bytes.get_mut(piece.within) {
+            to.copy_from_slice(from);
+        }
         tx.put_covered(&key, encode_chunk(&bytes));
     }
     Ok(())
@@ -95,8 +97,8 @@ pub fn zero(tx: &mut Tx<'_>, ino: InodeId, range: Range<u64>) -> FsResult<()> {
         }
         if piece.within.end >= bytes.len() {
             bytes.truncate(piece.within.start);
-        } else {
-            bytes[piece.within].fill(0); // its end lies within
+        } else if let Some(within) = bytes.get_mut(piece.within) {
+            within.fill(0);
         }
         tx.put_covered(&key, encode_chunk(&bytes));
     }

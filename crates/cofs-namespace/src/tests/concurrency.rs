@@ -183,3 +183,24 @@ fn gathered_times_are_never_lost_to_a_flush_or_a_change_of_the_directory() {
     });
     w.audit();
 }
+
+#[test]
+fn who_loses_too_often_runs_alone() {
+    let w = World::new();
+    let f = w.file(ROOT, "f");
+    let mut attempts = 0;
+    let node = w.ns.commit(&crate::tx::verb!("test"), |tx| {
+        let mut inode = crate::tables::inodes::expect(tx, f)?;
+        attempts += 1;
+        if attempts <= cofs_types::limits::CONFLICTS_MAX {
+            w.ns.touch_atime(w.now(), f)?;
+        }
+        inode.uid += 1;
+        crate::tables::inodes::put(tx, f, &inode);
+        Ok(inode)
+    });
+    assert_eq!(attempts, cofs_types::limits::CONFLICTS_MAX + 1);
+    assert_eq!(w.stat(f).uid, 1, "only the last attempt counts");
+    assert_eq!(node.unwrap().atime, w.stat(f).atime);
+    w.audit();
+}

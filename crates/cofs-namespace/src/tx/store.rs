@@ -11,9 +11,9 @@ use std::{
 
 use bytes::Bytes;
 use cofs_engine::{Batch, Change, Engine, EngineError, EngineStats, Guard, Outcome};
-use cofs_types::{FsError, FsResult};
+use cofs_types::{FsError, FsResult, failpoint};
 
-use super::stripes::Stripes;
+use super::{Verb, stripes::Stripes};
 use crate::{OpenInodes, schema::Range, tables::Gathered};
 
 pub struct Store {
@@ -70,6 +70,14 @@ impl Store {
         };
         self.engine.scan(&range.start, &range.end, &mut step).map_err(engine_failed)?;
         failed.map_or(Ok(()), Err)
+    }
+
+    /// Commits what no transaction reads: parts of the header, the reclaim list.
+    pub fn commit_alone(&self, verb: &Verb, changes: Vec<Change>) -> FsResult<()> {
+        failpoint(verb.before_commit);
+        self.commit(changes)?;
+        failpoint(verb.after_commit);
+        Ok(())
     }
 
     /// Commits `changes`, unless another process has taken over the volume or this one has closed it.
