@@ -33,6 +33,8 @@ use crate::{
 const REQUEST_AT: usize = PAGE_BYTES - size_of::<abi::InHeader>() - size_of::<abi::WriteIn>();
 const ANSWER_AT: usize = PAGE_BYTES - size_of::<OutHeader>();
 const BODY_AT: usize = PAGE_BYTES;
+/// Tasks kept for the next slow work.
+const IDLE_TASKS_MAX: usize = 4;
 
 /// A descriptor of the connection.
 #[derive(Debug)]
@@ -193,7 +195,15 @@ struct Tasks {
 
 impl Home for Tasks {
     fn rests(&self, task: Arc<Task>) {
-        self.roster.lock().idle.push(task);
+        let mut roster = self.roster.lock();
+        // What a burst of slow work needed is let go, with the memory it touched.
+        let spare = roster.idle.len() >= IDLE_TASKS_MAX;
+        if spare {
+            roster.alive -= 1;
+        } else {
+            roster.idle.push(task);
+        }
+        drop(roster);
         self.changed.notify_all();
     }
 }

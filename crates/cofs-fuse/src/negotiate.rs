@@ -28,7 +28,6 @@ const WANTED: u64 = init::ASYNC_READ
     | init::READDIRPLUS_AUTO
     | init::ASYNC_DIO
     | init::PARALLEL_DIROPS
-    | init::POSIX_ACL
     | init::MAX_PAGES
     | init::CACHE_SYMLINKS
     | init::EXPLICIT_INVAL_DATA
@@ -64,8 +63,10 @@ const NAMES: [(u64, &str); 21] = [
 ];
 
 /// What the face would like beyond [`WANTED`].
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Wishes {
+    /// The kernel checks permissions: modes and, with `POSIX_ACL` (which implies it), ACLs.
+    pub kernel_checks: bool,
     pub passthrough: bool,
     pub uring: bool,
     /// Largest READ or WRITE.
@@ -142,6 +143,9 @@ impl Offer {
 
 fn settle(offer: Offer, wishes: Wishes) -> (Settled, InitOut) {
     let mut wanted = WANTED;
+    if wishes.kernel_checks {
+        wanted |= init::POSIX_ACL;
+    }
     if wishes.passthrough {
         wanted |= init::PASSTHROUGH;
     }
@@ -204,7 +208,8 @@ fn retried(mut call: impl FnMut() -> rustix::io::Result<usize>) -> io::Result<us
 mod tests {
     use super::*;
 
-    const WISHES: Wishes = Wishes { passthrough: true, uring: true, transfer_bytes: 1 << 20 };
+    const WISHES: Wishes =
+        Wishes { kernel_checks: true, passthrough: true, uring: true, transfer_bytes: 1 << 20 };
 
     fn offer(features: u64) -> Offer {
         Offer { major: 7, minor: 45, readahead_bytes_max: 131_072, features }
@@ -224,8 +229,8 @@ mod tests {
         assert_eq!(settled.feature_names().len(), NAMES.len());
         assert_eq!(out.flags2, (1 << 2) | (1 << 3) | (1 << 4) | (1 << 5) | (1 << 9));
         assert_eq!((out.max_pages, out.max_write, out.max_stack_depth), (256, 1 << 20, 2));
-        let (settled, _) = settle(offer(u64::MAX), Wishes { passthrough: false, uring: false, ..WISHES });
-        assert!(!settled.has(init::PASSTHROUGH) && !settled.has(init::OVER_IO_URING));
+        let (settled, _) = settle(offer(u64::MAX), Wishes { transfer_bytes: 1 << 20, ..Wishes::default() });
+        assert!(!settled.has(init::PASSTHROUGH | init::OVER_IO_URING | init::POSIX_ACL));
     }
 
     #[test]

@@ -31,6 +31,9 @@ struct Arguments {
     /// How long a sync takes, in milliseconds.
     #[arg(long, default_value_t = 0)]
     sync_ms: u64,
+    /// Have the kernel check no permissions: no GETATTR of the parent at each create.
+    #[arg(long)]
+    unchecked: bool,
     /// Let other users in.
     #[arg(long)]
     allow_other: bool,
@@ -47,6 +50,7 @@ fn main() -> ExitCode {
     let options = MountOptions {
         fs_name: "null".into(),
         allow_other: arguments.allow_other,
+        default_permissions: !arguments.unchecked,
         threads: arguments.threads,
         transport,
         ..Default::default()
