@@ -76,7 +76,7 @@ impl Namespace {
                 inode.mtime = now;
                 content_changed(tx, ino, inode, change.kill_set_id)?;
             }
-            chown(tx, ino, inode, change)?;
+            chown(tx, c, ino, inode, change)?;
             if let Some(permissions) = change.permissions {
                 chmod(tx, c, ino, inode, permissions)?;
             }
@@ -123,9 +123,19 @@ impl Namespace {
 }
 
 /// A new owner or group takes set-id bits and capabilities away, whoever gives it, but not a directory's.
-fn chown(tx: &mut Tx<'_>, ino: InodeId, inode: &mut Inode, change: &SetAttributes) -> FsResult<()> {
+fn chown(
+    tx: &mut Tx<'_>,
+    c: &Credentials<'_>,
+    ino: InodeId,
+    inode: &mut Inode,
+    change: &SetAttributes,
+) -> FsResult<()> {
     if change.uid.is_none() && change.gid.is_none() {
         return Ok(());
+    }
+    // Without group-execute it is not a program's, and goes only if the caller could not have set it.
+    if inode.kind != FileKind::Directory && access::loses_set_gid(c, inode.gid) {
+        inode.permissions &= !access::SET_GID;
     }
     inode.uid = change.uid.unwrap_or(inode.uid);
     inode.gid = change.gid.unwrap_or(inode.gid);
