@@ -100,7 +100,7 @@ pub fn mount<F: FileSystem>(fs: Arc<F>, point: &Path, options: &MountOptions) ->
     };
     let wishes = Wishes {
         kernel_checks: options.default_permissions,
-        passthrough: privileged(),
+        passthrough: options.passthrough && privileged(),
         uring: uring.is_some(),
         transfer_bytes: uring.as_ref().map_or(limits::FUSE_TRANSFER_BYTES_MAX, |uring| uring.transfer_bytes),
     };

@@ -58,6 +58,8 @@ pub struct MountOptions {
     /// Workers on `/dev/fuse`; `None`: one per CPU.
     pub threads: Option<usize>,
     pub transport: Transport,
+    /// The kernel may do the I/O of large files itself, where this process may let it (`CAP_SYS_ADMIN`).
+    pub passthrough: bool,
 }
 
 impl Default for MountOptions {
@@ -77,6 +79,7 @@ impl Default for MountOptions {
             non_empty: false,
             threads: None,
             transport: Transport::Auto,
+            passthrough: true,
         }
     }
 }

@@ -39,7 +39,10 @@ pub fn document(format: Format, document: &Value) -> io::Result<()> {
 fn flatten(prefix: &str, value: &Value, rows: &mut Vec<[String; 2]>) {
     match value {
         Value::Object(fields) => {
-            for (name, field) in fields {
+            // What belongs to the whole comes before what belongs to its parts.
+            let (parts, whole): (Vec<_>, Vec<_>) =
+                fields.iter().partition(|(_, field)| field.is_object() || field.is_array());
+            for (name, field) in whole.into_iter().chain(parts) {
                 flatten(&join(prefix, name), field, rows);
             }
         }

@@ -8,6 +8,7 @@ use std::{
     ffi::OsString,
     fs::File,
     io::{self, Read, Write},
+    os::unix::process::CommandExt,
     process::{Child, Command, ExitCode, Stdio},
 };
 
@@ -23,13 +24,16 @@ pub fn is_background() -> bool {
     std::env::var_os(MARK).is_some()
 }
 
-/// The parent: runs `arguments` in the background; returns when that serves, or has failed and said why.
+/// The parent: runs `arguments` (the first is the program's name) in the background; returns when that serves, or has failed and said why.
 pub fn start(arguments: &[OsString]) -> Done<ExitCode> {
+    let (name, rest) = arguments.split_first().ok_or_else(|| Failure::new("called without a name"))?;
     let program = std::env::current_exe().map_err(|error| {
         Failure::from(error).within("cannot find this program to start it in the background")
     })?;
     let mut child = Command::new(program)
-        .args(arguments)
+        // Its name, too, as it tells a mount helper from a command.
+        .arg0(name)
+        .args(rest)
         .env(MARK, "1")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())

@@ -2,6 +2,8 @@
 //! manager, the kernel's list of mounts.
 
 pub mod daemon;
+pub mod live;
 pub mod mountinfo;
 pub mod notify;
 pub mod options;
+pub mod signals;

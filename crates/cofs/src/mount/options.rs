@@ -10,7 +10,7 @@ pub enum Transport {
     /// io_uring where the kernel has it, else /dev/fuse.
     #[default]
     Auto,
-    /// FUSE over io_uring (module parameter fuse.enable_uring), or an error.
+    /// FUSE over io_uring (module parameter fuse.enable_uring); where it cannot be had, /dev/fuse and a warning.
     Uring,
     /// /dev/fuse.
     Dev,
@@ -36,6 +36,11 @@ pub struct MountOptions {
     pub dev: Option<bool>,
     pub exec: Option<bool>,
     pub atime: Atime,
+    pub no_dir_atime: bool,
+    pub sync: bool,
+    pub dir_sync: bool,
+    /// Mount over a directory that has entries.
+    pub non_empty: bool,
     pub fsname: Option<String>,
     pub transport: Option<Transport>,
     /// Workers that serve the kernel's requests; `None`: one for each CPU.
@@ -59,7 +64,6 @@ const NOT_FOR_US: &[&str] = &[
     "users",
     "owner",
     "group",
-    "async",
     // The kernel always checks permissions here: asking for it changes nothing.
     "default_permissions",
 ];
@@ -93,6 +97,11 @@ impl MountOptions {
             "suid" | "nosuid" => self.suid = Some(word == "suid"),
             "dev" | "nodev" => self.dev = Some(word == "dev"),
             "exec" | "noexec" => self.exec = Some(word == "exec"),
+            "sync" => self.sync = true,
+            "async" => self.sync = false,
+            "dirsync" => self.dir_sync = true,
+            "nonempty" => self.non_empty = true,
+            "nodiratime" | "diratime" => self.no_dir_atime = word == "nodiratime",
             "noatime" => self.atime = Atime::Never,
             "relatime" => self.atime = Atime::Relative,
             "atime" | "strictatime" => self.atime = Atime::Always,

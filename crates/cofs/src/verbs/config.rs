@@ -10,6 +10,7 @@ use crate::{
     volume::{
         config::{self, Config, Tier},
         lock::StoreLock,
+        parts::POOL_MARK,
     },
 };
 
@@ -90,7 +91,7 @@ fn apply(config: &mut Config, store: &Path, key: &str, value: &str) -> Done {
     let pool = parts
         .and_then(|(name, field)| Some((config.pools.iter_mut().find(|pool| pool.name == name)?, field)));
     match pool {
-        Some((pool, "directory")) => pool.directory = directory(store, value, "cofs-pool.toml", "a pool")?,
+        Some((pool, "directory")) => pool.directory = directory(store, value, POOL_MARK, "a pool")?,
         Some((pool, "tier")) => {
             pool.tier = <Tier as clap::ValueEnum>::from_str(value, false)
                 .map_err(|_| Failure::usage(format!("tier `{value}` is neither flash nor disk")))?;

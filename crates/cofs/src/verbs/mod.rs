@@ -3,7 +3,10 @@
 pub mod completions;
 pub mod config;
 pub mod format;
+pub mod gc;
 pub mod helper;
+pub mod info;
 pub mod man;
 pub mod mount;
+pub mod status;
 pub mod umount;

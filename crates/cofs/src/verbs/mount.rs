@@ -1,10 +1,34 @@
 //! `cofs mount`: serves a volume at a directory.
+//!
+//! Order: everything is checked; with -d the program starts itself again in the background; the store is
+//! locked and opened; the mount is made; readiness is told; when the mount has gone, the volume is closed and
+//! the lock let go, last.
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{
+    fs::File,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    sync::Arc,
+};
+
+use cofs_fs::{AtimeMode, Cofs, FileSystem, FsOptions, OpenTable, VolumeParts};
+use cofs_fuse::Mount;
+use rustix::process::{Resource, geteuid, getrlimit, setrlimit};
+use serde_json::json;
 
 use crate::{
-    failure::Done,
-    mount::options::{MountOptions, Transport},
+    failure::{Done, Failure, Within},
+    mount::{
+        daemon, mountinfo,
+        notify::notify,
+        options::{Atime, MountOptions, Transport},
+        signals,
+    },
+    volume::{
+        config::{self, INLINE_MAX_DEFAULT},
+        format::{self, Plan},
+        open::{Found, Locked, find},
+    },
 };
 
 /// Mount a volume on a directory.
@@ -23,7 +47,8 @@ pub struct Args {
     #[arg(long = "daemon", short = 'd')]
     pub background: bool,
 
-    /// Mount options, as in fstab.
+    /// Mount options, as in fstab: ro, allow_other, nosuid, nodev, noexec, noatime, relatime, strictatime,
+    /// sync, dirsync, nonempty, fsname=NAME, transport=auto|uring|dev, threads=N, passthrough=on|off.
     #[arg(short = 'o', value_name = "WORDS")]
     pub options: Vec<String>,
 
@@ -35,6 +60,10 @@ pub struct Args {
     #[arg(long, value_enum, value_name = "HOW")]
     pub transport: Option<Transport>,
 
+    /// Where messages go once the mount is in the background (they are dropped otherwise).
+    #[arg(long, value_name = "FILE")]
+    pub log_file: Option<PathBuf>,
+
     /// Pass over unknown mount options (mount -s).
     #[arg(long, hide = true)]
     pub sloppy: bool,
@@ -45,9 +74,224 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Done<ExitCode> {
+    let options = parse_options(args)?;
+    let dir = check_mount_point(&args.dir)?;
+    if args.create {
+        create_if_missing(&args.store)?;
+    }
+    let found = find(&args.store)?;
+    check_apart(&found, &dir)?;
+    let log = open_log(args)?;
+    if args.fake {
+        return Ok(ExitCode::SUCCESS);
+    }
+    if args.background && !daemon::is_background() {
+        // Said here already, so that the lock's own words need not be read from a child.
+        drop(found.lock()?);
+        return daemon::start(&std::env::args_os().collect::<Vec<_>>());
+    }
+    if daemon::is_background() {
+        daemon::detach().within("cannot go to the background")?;
+    }
+    serve(found.lock()?, &dir, &options, log.as_ref()).map(|()| ExitCode::SUCCESS)
+}
+
+fn parse_options(args: &Args) -> Done<MountOptions> {
     let mut options = MountOptions::default();
     for words in &args.options {
         options.add(words, args.sloppy)?;
     }
-    Ok(ExitCode::SUCCESS)
+    options.transport = args.transport.or(options.transport);
+    Ok(options)
+}
+
+fn check_mount_point(dir: &Path) -> Done<PathBuf> {
+    let shown = dir.display();
+    let point = dir.canonicalize().map_err(|error| {
+        match error.raw_os_error().map(rustix::io::Errno::from_raw_os_error) {
+            Some(rustix::io::Errno::NOENT) => Failure::new(format!("mount point {shown} does not exist"))
+                .next(format!("make it first: mkdir {shown}")),
+            Some(rustix::io::Errno::NOTCONN) => {
+                Failure::new(format!("a dead mount is on {shown}: its process has ended"))
+                    .next(format!("take it away first: cofs umount {shown}"))
+            }
+            _ => Failure::io("cannot reach", dir, &error),
+        }
+    })?;
+    if let Some(mount) = mountinfo::at(&point)? {
+        // The root of a mount whose process has gone answers ENOTCONN; resolving its path may not have asked.
+        if std::fs::metadata(&point)
+            .is_err_and(|error| error.raw_os_error() == Some(rustix::io::Errno::NOTCONN.raw_os_error()))
+        {
+            return Err(Failure::new(format!("a dead mount is on {shown}: its process has ended"))
+                .next(format!("take it away first: cofs umount {shown}")));
+        }
+        return Err(Failure::new(format!("{} is already mounted on {shown}", mount.source.display()))
+            .next("name another directory"));
+    }
+    if !point.is_dir() {
+        return Err(Failure::new(format!("mount point {shown} is not a directory")));
+    }
+    Ok(point)
+}
+
+fn create_if_missing(store: &Path) -> Done {
+    if store.join(config::FILE_NAME).exists() {
+        return Ok(());
+    }
+    let plan =
+        Plan { store: store.to_owned(), meta: None, pools: Vec::new(), inline_max: INLINE_MAX_DEFAULT };
+    format::format(&plan).map(drop)
+}
+
+/// A volume that hides its own parts, or lies in itself, would wait for itself for ever.
+fn check_apart(found: &Found, dir: &Path) -> Done {
+    let store = &found.store;
+    if dir.starts_with(store) {
+        return Err(Failure::new(format!("mount point {} lies inside the store", dir.display()))
+            .next("name a directory outside"));
+    }
+    let pools = found.config.pools.iter().map(|pool| (store.join(&pool.directory), "a pool"));
+    let parts =
+        pools.chain([(store.clone(), "the store"), (found.config.meta_directory(store), "the metadata")]);
+    for (part, what) in parts {
+        if part.starts_with(dir) {
+            return Err(Failure::new(format!("{what} ({}) lies under the mount point", part.display()))
+                .next("name another directory"));
+        }
+        if dir.starts_with(&part) {
+            return Err(Failure::new(format!(
+                "mount point {} lies inside {what} ({})",
+                dir.display(),
+                part.display()
+            ))
+            .next("name a directory outside"));
+        }
+    }
+    Ok(())
+}
+
+fn open_log(args: &Args) -> Done<Option<File>> {
+    let open = |path: &PathBuf| {
+        let file = File::options().append(true).create(true).open(path);
+        file.map_err(|error| Failure::io("cannot write messages to", path, &error))
+    };
+    args.log_file.as_ref().map(open).transpose()
+}
+
+fn serve(locked: Locked, dir: &Path, options: &MountOptions, log: Option<&File>) -> Done {
+    raise_open_files();
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
+    let opens = Arc::new(OpenTable::default());
+    let drivers = locked.open(opens.clone())?;
+    drivers.placement.start_filler();
+    let volume = VolumeParts {
+        metadata: drivers.metadata,
+        placement: drivers.placement,
+        opens,
+        options: fs_options(&locked, options),
+    };
+    let fs = Arc::new(Cofs::open(volume)?);
+    let mount = match cofs_fuse::mount(Arc::clone(&fs), dir, &fuse_options(&locked, options)) {
+        Ok(mount) => mount,
+        Err(error) => {
+            cofs_fs::run(fs.detach())?;
+            return Err(Failure::new(error.to_string()));
+        }
+    };
+    fs.set_report(report(&mount, options));
+    serve_until_gone(mount, options, log)?;
+    drop(fs);
+    drop(locked);
+    Ok(())
+}
+
+/// From the mount made to the mount gone.
+fn serve_until_gone(mount: Mount, options: &MountOptions, log: Option<&File>) -> Done {
+    let report = mount.report();
+    tracing::info!(point = %mount.point().display(), ?report, "serving");
+    if options.transport == Some(Transport::Uring) && report.transport != cofs_fuse::Transport::Uring {
+        tracing::warn!(reason = report.reason, "io_uring cannot be had: /dev/fuse serves");
+    }
+    if options.passthrough == Some(true) && !report.passthrough {
+        tracing::warn!("passthrough cannot be had (it needs root and Linux 6.9): all bytes go through cofs");
+    }
+    signals::unmount_when_told(mount.point().to_owned()).within("cannot wait for signals")?;
+    notify("READY=1");
+    if daemon::is_background() {
+        daemon::ready(log).within("cannot go to the background")?;
+    }
+    let closed = mount.join();
+    notify("STOPPING=1");
+    closed.within("the volume could not be closed in order")
+}
+
+fn fs_options(locked: &Locked, options: &MountOptions) -> FsOptions {
+    FsOptions {
+        read_only: options.read_only,
+        atime: match options.atime {
+            Atime::Never => AtimeMode::Never,
+            Atime::Relative => AtimeMode::Relatime,
+            Atime::Always => AtimeMode::Strict,
+        },
+        owner_uid: geteuid().as_raw(),
+        volume: locked.config.uuid.to_string(),
+        remote_below: locked.is_remote_below(),
+    }
+}
+
+fn fuse_options(locked: &Locked, options: &MountOptions) -> cofs_fuse::MountOptions {
+    let is_root = geteuid().is_root();
+    let source = || locked.store.to_string_lossy().into_owned();
+    cofs_fuse::MountOptions {
+        fs_name: options.fsname.clone().unwrap_or_else(source),
+        allow_other: options.allow_other,
+        default_permissions: true,
+        read_only: options.read_only,
+        no_suid: !options.suid.unwrap_or(is_root),
+        no_dev: !options.dev.unwrap_or(is_root),
+        no_exec: !options.exec.unwrap_or(true),
+        no_atime: options.atime == Atime::Never,
+        no_dir_atime: options.no_dir_atime,
+        sync: options.sync,
+        dir_sync: options.dir_sync,
+        non_empty: options.non_empty,
+        threads: options.threads.map(usize::from),
+        transport: match options.transport.unwrap_or_default() {
+            Transport::Auto => cofs_fuse::Transport::Auto,
+            Transport::Uring => cofs_fuse::Transport::Uring,
+            Transport::Dev => cofs_fuse::Transport::DevFuse,
+        },
+        passthrough: options.passthrough.unwrap_or(true),
+    }
+}
+
+/// What `cofs status` shows of the mount.
+fn report(mount: &Mount, options: &MountOptions) -> String {
+    let report = mount.report();
+    json!({
+        "point": mount.point(),
+        "pid": std::process::id(),
+        "transport": match report.transport {
+            cofs_fuse::Transport::Uring => "uring",
+            _ => "dev",
+        },
+        "transport_reason": report.reason,
+        "fuse_protocol": format!("7.{}", report.protocol_minor),
+        "passthrough": report.passthrough,
+        "threads": report.threads,
+        "transfer_bytes": report.transfer_bytes,
+        "read_only": options.read_only,
+    })
+    .to_string()
+}
+
+/// Every open file below needs a descriptor here.
+fn raise_open_files() {
+    let limit = getrlimit(Resource::Nofile);
+    if let Err(error) =
+        setrlimit(Resource::Nofile, rustix::process::Rlimit { current: limit.maximum, ..limit })
+    {
+        tracing::warn!(%error, "the limit on open files could not be raised");
+    }
 }

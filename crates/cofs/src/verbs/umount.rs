@@ -3,11 +3,10 @@
 use std::{
     fs,
     path::{Path, PathBuf},
-    process::Command,
     time::{Duration, Instant},
 };
 
-use rustix::mount::{UnmountFlags, unmount};
+use cofs_fuse::{Unmount, unmount};
 
 use crate::{
     failure::{Done, Failure, plain},
@@ -35,12 +34,8 @@ const USERS_SHOWN_MAX: usize = 5;
 
 pub fn run(args: &Args) -> Done {
     let mount = find(&args.dir)?;
-    if rustix::process::geteuid().is_root() {
-        let flags = if args.lazy { UnmountFlags::DETACH } else { UnmountFlags::empty() };
-        unmount(&mount.point, flags).map_err(|errno| refused(&mount.point, errno.into()))?;
-    } else {
-        unmount_as_user(&mount.point, args.lazy)?;
-    }
+    let how = if args.lazy { Unmount::Lazily } else { Unmount::IfUnused };
+    unmount(&mount.point, how).map_err(|error| refused(&mount.point, &error))?;
     if args.lazy { Ok(()) } else { wait_until_closed(&mount.source) }
 }
 
@@ -67,23 +62,7 @@ fn absolute(dir: &Path) -> std::io::Result<PathBuf> {
     })
 }
 
-fn unmount_as_user(point: &Path, lazy: bool) -> Done {
-    let mut command = Command::new("fusermount3");
-    command.args(lazy.then_some("-z")).arg("-u").arg("--").arg(point);
-    let output = command.output().map_err(|error| {
-        Failure::from(error).within("cannot run fusermount3").next("install the package fuse3")
-    })?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let said = String::from_utf8_lossy(&output.stderr);
-    match said.contains("busy") {
-        true => Err(refused(point, rustix::io::Errno::BUSY.into())),
-        false => Err(Failure::new(said.trim().to_owned())),
-    }
-}
-
-fn refused(point: &Path, error: std::io::Error) -> Failure {
+fn refused(point: &Path, error: &std::io::Error) -> Failure {
     let shown = point.display();
     match error.kind() {
         std::io::ErrorKind::ResourceBusy => {
@@ -92,7 +71,7 @@ fn refused(point: &Path, error: std::io::Error) -> Failure {
             Failure::new(format!("{shown} is in use{by}"))
                 .next("close what is open there and try again, or add --lazy")
         }
-        _ => Failure::new(format!("cannot unmount {shown}: {}", plain(&error))),
+        _ => Failure::new(format!("cannot unmount {shown}: {}", plain(error))),
     }
 }
 

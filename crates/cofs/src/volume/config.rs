@@ -161,6 +161,11 @@ impl Config {
     }
 }
 
+/// Whether `directory` is, or was meant to be, a volume's store.
+pub fn is_store(directory: &Path) -> bool {
+    directory.join(FILE_NAME).symlink_metadata().is_ok() || super::format::is_half_written(directory)
+}
+
 /// `directory` as it is written down: relative when it lies inside the store, so that a store can be moved.
 pub fn relative_to_store(store: &Path, directory: &Path) -> PathBuf {
     match directory.strip_prefix(store) {

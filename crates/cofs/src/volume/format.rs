@@ -133,11 +133,7 @@ fn clear_half_written(store: &Path) -> Done {
 /// Removes what [`build`] made of `config`: nothing that was there before, as directories start empty.
 fn take_back(store: &Path, config: &Config) {
     let meta = config.meta_directory(store);
-    for entry in fs::read_dir(&meta).into_iter().flatten().flatten() {
-        if entry.file_type().is_ok_and(|kind| kind.is_file()) {
-            let _ = fs::remove_file(entry.path());
-        }
-    }
+    parts::remove_files(&meta);
     remove_if_ours(store, &meta);
     for pool in &config.pools {
         let directory = store.join(&pool.directory);

@@ -25,6 +25,7 @@ use rustix::{
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use super::locality::is_local;
 use crate::failure::{Done, Failure};
 
 /// The lock's file in the store.
@@ -242,20 +243,6 @@ fn start_heart(
         }
     })?;
     Ok((stop, heart))
-}
-
-/// Whether the file lies on a file system that only this kernel serves (magic numbers of statfs(2)).
-fn is_local(file: &File) -> bool {
-    const EXT: u64 = 0xef53;
-    const XFS: u64 = 0x5846_5342;
-    const BTRFS: u64 = 0x9123_683e;
-    const TMPFS: u64 = 0x0102_1994;
-    const OVERLAY: u64 = 0x794c_7630;
-    const ZFS: u64 = 0x2fc1_2fc1;
-    const F2FS: u64 = 0xf2f5_2010;
-    const BCACHEFS: u64 = 0xca45_1a4e;
-    let magic = rustix::fs::fstatfs(file).map_or(0, |stat| stat.f_type as u64);
-    [EXT, XFS, BTRFS, TMPFS, OVERLAY, ZFS, F2FS, BCACHEFS].contains(&magic)
 }
 
 #[cfg(test)]

@@ -5,5 +5,8 @@
 
 pub mod config;
 pub mod format;
+pub mod locality;
 pub mod lock;
+pub mod open;
 pub mod parts;
+pub mod tool;

@@ -1,15 +1,22 @@
 //! Making and opening the parts of a volume: the engine, the name space, the pools.
 
-use std::{fs, path::Path};
+use std::{fs, path::Path, time::UNIX_EPOCH};
 
+use cofs_engine::{EmbeddedEngine, EmbeddedOptions, Engine, EngineError};
+use cofs_namespace::{Namespace, VolumeOptions};
 use cofs_placement::{Placement, PoolConfig};
-use cofs_types::{FsResult, PoolId};
+use cofs_types::{FsResult, PoolId, Timestamp, limits};
+use rustix::process::{getegid, geteuid};
 use uuid::Uuid;
 
 use super::config::{Config, Pool, Tier};
-use crate::failure::Done;
+use crate::failure::{Done, Failure};
 
-fn pool_config(store: &Path, pool: &Pool) -> PoolConfig {
+/// What tells a pool's directory, and whose it is.
+pub const POOL_MARK: &str = "cofs-pool.toml";
+
+/// A pool in the words of the placement driver.
+pub fn pool_config(store: &Path, pool: &Pool) -> PoolConfig {
     PoolConfig {
         id: PoolId(pool.id),
         name: pool.name.clone(),
@@ -26,17 +33,54 @@ pub fn format_pool(store: &Path, config: &Config, pool: &Pool) -> FsResult<()> {
     Placement::format_pool(&pool_config(store, pool), config.uuid)
 }
 
-/// Takes back [`format_pool`], if the directory holds a pool of this very volume: removes what is empty.
+/// Takes back [`format_pool`], if the directory holds a pool of this very volume. Objects stay: there are none
+/// in a pool that was never used.
 pub fn unformat_pool(directory: &Path, volume: Uuid) {
-    const MARK: &str = "cofs-pool.toml";
-    let mark = directory.join(MARK);
-    if fs::read_to_string(&mark).is_ok_and(|text| text.contains(&volume.to_string())) {
-        let _ = fs::remove_dir(directory.join("objects"));
-        let _ = fs::remove_file(mark);
+    let mark = directory.join(POOL_MARK);
+    if !fs::read_to_string(&mark).is_ok_and(|text| text.contains(&volume.to_string())) {
+        return;
+    }
+    let _ = fs::remove_dir(directory.join("objects"));
+    remove_files(directory);
+}
+
+/// Removes the regular files in `directory`, and nothing below it.
+pub fn remove_files(directory: &Path) {
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_file()) {
+            let _ = fs::remove_file(entry.path());
+        }
     }
 }
 
-/// Writes the metadata of a new, empty volume.
-pub fn format_metadata(_store: &Path, _config: &Config) -> Done {
-    Ok(())
+/// Writes the metadata of a new, empty volume, whose root belongs to who makes it.
+pub fn format_metadata(store: &Path, config: &Config) -> Done {
+    let engine = create_engine(store, config)?;
+    let options = VolumeOptions { inline_bytes_max: config.inline_max, hash_key: config.hash_key.0 };
+    let root = (geteuid().as_raw(), getegid().as_raw(), 0o755);
+    Namespace::format(&engine, &options, root, now())?;
+    engine.sync().map_err(engine_failure)
+}
+
+/// A new engine in the volume's (empty) directory for it.
+pub fn create_engine(store: &Path, config: &Config) -> Done<EmbeddedEngine> {
+    let mut options = EmbeddedOptions::new(config.meta_directory(store), limits::ENGINE_MEMORY_BYTES);
+    options.create = true;
+    EmbeddedEngine::open(&options).map_err(engine_failure)
+}
+
+/// The volume's engine.
+pub fn open_engine(store: &Path, config: &Config) -> Done<EmbeddedEngine> {
+    let options = EmbeddedOptions::new(config.meta_directory(store), limits::ENGINE_MEMORY_BYTES);
+    EmbeddedEngine::open(&options).map_err(engine_failure)
+}
+
+fn engine_failure(error: EngineError) -> Failure {
+    Failure::new(error.to_string())
+}
+
+/// The time of day, for what the tools change.
+pub fn now() -> Timestamp {
+    let since = UNIX_EPOCH.elapsed().unwrap_or_default();
+    Timestamp { secs: i64::try_from(since.as_secs()).unwrap_or(i64::MAX), nanos: since.subsec_nanos() }
 }

@@ -1,0 +1,132 @@
+//! Speaking with a mounted volume: through extended attributes of its root and its inodes, which are never
+//! stored and never listed (`cofs.status`, `cofs.info`, `cofs.gc`).
+
+use std::{
+    fs, io,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+};
+
+use rustix::{
+    fs::{XattrFlags, lgetxattr, setxattr},
+    io::Errno,
+};
+use serde_json::Value;
+
+use super::mountinfo::{self, Mount};
+use crate::{
+    failure::{Done, Failure, plain},
+    volume::open::{Found, find},
+};
+
+const STATUS: &str = "cofs.status";
+const INFO: &str = "cofs.info";
+const COLLECT: &str = "cofs.gc";
+/// Longest answer: what the kernel passes as a value.
+const ANSWER_BYTES_MAX: usize = cofs_types::limits::XATTR_VALUE_BYTES_MAX;
+
+/// What a path on a command line leads to.
+pub enum Place {
+    /// A mounted volume.
+    Live(Mount),
+    /// The store of one that is not.
+    Store(Found),
+}
+
+/// Finds the volume that `path` means: a place in a mounted one, or a store.
+pub fn place(path: &Path) -> Done<Place> {
+    if let Some(mount) = containing(path)? {
+        return Ok(Place::Live(mount));
+    }
+    if path.is_dir() && !crate::volume::config::is_store(path) && mountinfo::at(path)?.is_none() {
+        return Err(Failure::new(format!(
+            "{} is neither in a mounted volume nor a volume's store",
+            path.display()
+        ))
+        .next("findmnt -t fuse.cofs lists what is mounted"));
+    }
+    let found = find(path)?;
+    match mountinfo::of_store(&found.store)?.filter(is_alive) {
+        Some(mount) => Ok(Place::Live(mount)),
+        None => Ok(Place::Store(found)),
+    }
+}
+
+/// The mounted volume in which `path` lies.
+pub fn containing(path: &Path) -> Done<Option<Mount>> {
+    let cannot = |error: io::Error| match error.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::NOTCONN) => dead(path),
+        _ => Failure::io("cannot reach", path, &error),
+    };
+    // Of a symlink its own place counts, not its target's.
+    let device = fs::symlink_metadata(path).map_err(cannot)?.dev();
+    let whole = real_path(path).map_err(cannot)?;
+    let mounts = mountinfo::mounts()?;
+    let on_it = |mount: &&Mount| whole.starts_with(&mount.point);
+    let same = |mount: &&Mount| fs::metadata(&mount.point).is_ok_and(|root| root.dev() == device);
+    Ok(mounts.iter().rev().filter(on_it).find(same).cloned())
+}
+
+fn dead(path: &Path) -> Failure {
+    Failure::new(format!("the mount of {} is dead: its process has ended", path.display()))
+        .next(format!("take it away (cofs umount {}) and mount the volume again", path.display()))
+}
+
+fn real_path(path: &Path) -> io::Result<PathBuf> {
+    let is_link = fs::symlink_metadata(path)?.is_symlink();
+    match (path.parent(), path.file_name()) {
+        (Some(parent), Some(name)) if is_link => {
+            let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
+            Ok(parent.canonicalize()?.join(name))
+        }
+        _ => path.canonicalize(),
+    }
+}
+
+fn is_alive(mount: &Mount) -> bool {
+    fs::metadata(&mount.point).is_ok()
+}
+
+/// The volume's state, with what only the outside knows: its store.
+pub fn status(mount: &Mount) -> Done<Value> {
+    let mut status = ask(&mount.point, STATUS)?;
+    if let Some(fields) = status.as_object_mut() {
+        let uuid = fields.remove("volume").unwrap_or(Value::Null);
+        let report = fields.remove("mount");
+        let report = report.as_ref().and_then(Value::as_str).and_then(|text| serde_json::from_str(text).ok());
+        fields.insert("uuid".into(), uuid);
+        fields.insert("store".into(), Value::from(mount.source.to_string_lossy()));
+        fields.insert("mounted".into(), Value::Bool(true));
+        fields.insert("mount".into(), report.unwrap_or(Value::Null));
+    }
+    Ok(status)
+}
+
+/// What an inode is and where its bytes are. `path` lies in a mounted volume.
+pub fn info(path: &Path) -> Done<Value> {
+    ask(path, INFO)
+}
+
+/// Has the volume delete what is on its reclaim list, now.
+pub fn collect(mount: &Mount) -> Done {
+    setxattr(&mount.point, COLLECT, b"1", XattrFlags::empty()).map_err(|errno| match errno {
+        Errno::PERM => Failure::new(format!(
+            "{} may only be collected by root and by who mounted it",
+            mount.point.display()
+        )),
+        errno => Failure::io("cannot collect", &mount.point, &errno.into()),
+    })
+}
+
+fn ask(path: &Path, question: &str) -> Done<Value> {
+    let mut answer = vec![0; ANSWER_BYTES_MAX];
+    let len = lgetxattr(path, question, &mut answer).map_err(|errno| {
+        let error = io::Error::from(errno);
+        Failure::new(format!("{} does not answer {question}: {}", path.display(), plain(&error)))
+    })?;
+    answer.truncate(len);
+    serde_json::from_slice(&answer).map_err(|error| {
+        Failure::new(format!("{} answers {question} with what is no JSON: {error}", path.display()))
+            .next("is it mounted by another version of cofs?")
+    })
+}

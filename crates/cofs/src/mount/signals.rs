@@ -1,0 +1,84 @@
+//! SIGTERM and SIGINT unmount.
+//!
+//! A mount that is not in use goes at once. One whose users do not let go within a moment is written out, taken
+//! out of the tree, and its users are cut off: what they wrote is kept, what they do next fails. That is what a service manager that stops a service expects; `cofs umount` instead refuses a busy mount.
+
+use std::{
+    fs::{self, File},
+    io,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+    thread,
+    time::Duration,
+};
+
+use cofs_fuse::{Unmount, unmount};
+use rustix::{io::Errno, mount::UnmountFlags};
+use signal_hook::{
+    consts::{SIGINT, SIGTERM},
+    iterator::Signals,
+};
+
+use super::notify::notify;
+
+/// How long the users of a busy mount have before they are cut off.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// Starts the thread that waits for signals and takes the mount at `point` down.
+pub fn unmount_when_told(point: PathBuf) -> io::Result<()> {
+    let mut signals = Signals::new([SIGTERM, SIGINT])?;
+    let connection = connection_of(&point);
+    thread::Builder::new().name("signals".into()).spawn(move || {
+        for signal in signals.forever() {
+            tracing::info!(signal, "unmounting");
+            notify("STOPPING=1");
+            take_down(&point, connection.as_deref());
+        }
+    })?;
+    Ok(())
+}
+
+/// Where the kernel lets this mount's connection be aborted: fusectl's directory is called by the device number.
+fn connection_of(point: &Path) -> Option<PathBuf> {
+    let device = fs::metadata(point).ok()?.dev();
+    Some(PathBuf::from(format!("/sys/fs/fuse/connections/{}/abort", rustix::fs::minor(device))))
+}
+
+fn take_down(point: &Path, abort: Option<&Path>) {
+    let Err(error) = unmount_within_grace(point) else { return };
+    if error.kind() != io::ErrorKind::ResourceBusy {
+        tracing::warn!(%error, point = %point.display(), "cannot unmount");
+        return;
+    }
+    tracing::warn!(point = %point.display(), "still in use: cutting its users off");
+    if let Err(error) = write_out(point).and_then(|()| cut_off(point, abort)) {
+        tracing::warn!(%error, point = %point.display(), "its users cannot be cut off: waiting for them");
+    }
+}
+
+fn unmount_within_grace(point: &Path) -> io::Result<()> {
+    const TRIES: u32 = 20;
+    for _ in 1..TRIES {
+        match unmount(point, Unmount::IfUnused) {
+            Err(error) if error.kind() == io::ErrorKind::ResourceBusy => thread::sleep(GRACE / TRIES),
+            other => return other,
+        }
+    }
+    unmount(point, Unmount::IfUnused)
+}
+
+/// Ends the connection and takes the mount out of the tree: forced unmounting does both, but only for root.
+fn cut_off(point: &Path, abort: Option<&Path>) -> io::Result<()> {
+    match rustix::mount::unmount(point, UnmountFlags::FORCE | UnmountFlags::DETACH) {
+        Err(Errno::PERM) => {
+            unmount(point, Unmount::Lazily)?;
+            abort.map_or(Ok(()), |abort| fs::write(abort, "1"))
+        }
+        other => Ok(other?),
+    }
+}
+
+/// Pages that were changed through mmap(2) are still in the kernel.
+fn write_out(point: &Path) -> io::Result<()> {
+    Ok(rustix::fs::syncfs(File::open(point)?)?)
+}

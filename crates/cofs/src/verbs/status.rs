@@ -1,0 +1,75 @@
+//! `cofs status`: space, files, pools, engine and caches of a volume.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use crate::{
+    failure::{Done, Failure},
+    mount::{
+        live::{self, Place, place},
+        mountinfo,
+    },
+    output::{self, Format},
+    volume::{open::Found, tool::Tool},
+};
+
+/// Show the state of a volume: space, files, pools, engine, caches, mount.
+///
+/// A volume that is not mounted is opened for the moment. Without a path: all that are mounted.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// A place in a mounted volume, or a volume's store.
+    #[arg(value_name = "PATH|STORE")]
+    pub path: Option<PathBuf>,
+}
+
+pub fn run(args: &Args, form: Format) -> Done {
+    let status = match &args.path {
+        Some(path) => status(path)?,
+        None => all()?,
+    };
+    Ok(output::document(form, &status)?)
+}
+
+fn status(path: &Path) -> Done<Value> {
+    match place(path)? {
+        Place::Live(mount) => live::status(&mount),
+        Place::Store(found) => unmounted(found),
+    }
+}
+
+fn all() -> Done<Value> {
+    let mut all = Vec::new();
+    for mount in mountinfo::mounts()? {
+        match live::status(&mount) {
+            Ok(mut status) => {
+                // Names the rows of the table.
+                status["name"] = json!(mount.point);
+                all.push(status);
+            }
+            Err(failure) => eprintln!("{failure}"),
+        }
+    }
+    if all.is_empty() {
+        return Err(Failure::new("no volume is mounted").next("name a store: cofs status STORE"));
+    }
+    Ok(Value::Array(all))
+}
+
+fn unmounted(found: Found) -> Done<Value> {
+    let locked = found.lock()?;
+    let tool = Tool::open(&locked)?;
+    let status = tool.status();
+    tool.close()?;
+    let mut status = status?;
+    if let Some(fields) = status.as_object_mut() {
+        fields.remove("volume");
+        fields.remove("uptime_secs");
+        fields.insert("uuid".into(), json!(locked.config.uuid));
+        fields.insert("store".into(), json!(locked.store));
+        fields.insert("mounted".into(), json!(false));
+        fields.insert("mount".into(), Value::Null);
+    }
+    Ok(status)
+}

@@ -1,0 +1,85 @@
+//! Opening a volume that exists: configuration, lock, engine, name space, pools.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use cofs_metadata::{LocalDriver, OpenInodes};
+use cofs_placement::Placement;
+
+use super::{
+    config::Config,
+    locality::is_local,
+    lock::StoreLock,
+    parts::{open_engine, pool_config},
+};
+use crate::{
+    failure::{Done, Failure, Within},
+    mount::mountinfo,
+};
+
+/// A store found sound: where it really is, and what it says.
+pub struct Found {
+    pub store: PathBuf,
+    pub config: Config,
+}
+
+/// A store whose lock we hold.
+pub struct Locked {
+    pub store: PathBuf,
+    pub config: Config,
+    /// Given up when this goes: it is to be dropped last.
+    _lock: StoreLock,
+}
+
+/// Finds the volume in `store`.
+pub fn find(store: &Path) -> Done<Found> {
+    let config = Config::read(store)?;
+    let store = store.canonicalize().map_err(|error| Failure::io("cannot reach", store, &error))?;
+    Ok(Found { store, config })
+}
+
+impl Found {
+    /// Takes the store's lock. Where the volume is mounted the failure says where.
+    pub fn lock(self) -> Done<Locked> {
+        let Self { store, config } = self;
+        // A dead mount remains when its process was killed: it holds no lock and does not matter here.
+        if let Some(mount) = mountinfo::of_store(&store)?
+            && StoreLock::is_held(&store)
+        {
+            let shown = mount.point.display();
+            return Err(Failure::new(format!("{} is already mounted on {shown}", store.display()))
+                .next(format!("use it there, or unmount it first (cofs umount {shown})")));
+        }
+        let _lock = StoreLock::take(&store)?;
+        Ok(Locked { store, config, _lock })
+    }
+}
+
+/// The two drivers of an open volume.
+pub struct Drivers {
+    pub metadata: LocalDriver,
+    pub placement: Arc<Placement>,
+}
+
+impl Locked {
+    /// Opens the volume; `opens` tells which inodes are open.
+    pub fn open(&self, opens: Arc<dyn OpenInodes>) -> Done<Drivers> {
+        let meta = self.config.meta_directory(&self.store);
+        let within = format!("metadata in {}", meta.display());
+        let engine = open_engine(&self.store, &self.config).within(&within)?;
+        let metadata = LocalDriver::open(Arc::new(engine), opens).within(&within)?;
+        let pools: Vec<_> = self.config.pools.iter().map(|pool| pool_config(&self.store, pool)).collect();
+        let placement = Arc::new(Placement::open(&pools, self.config.uuid).within("pools")?);
+        Ok(Drivers { metadata, placement })
+    }
+
+    /// Whether any pool lies where calls may have to wait for a network.
+    pub fn is_remote_below(&self) -> bool {
+        self.config.pools.iter().any(|pool| {
+            std::fs::File::open(self.store.join(&pool.directory))
+                .map_or(true, |directory| !is_local(&directory))
+        })
+    }
+}

@@ -1,0 +1,318 @@
+//! Bad input of every verb: one line that says what, whom, why and what to do; a non-zero exit; nothing changed.
+
+mod common;
+
+use std::{collections::BTreeMap, fs, os::unix::fs::symlink, path::Path};
+
+use common::{cofs, format, path_str, scratch};
+
+/// Every file below `root` with its bytes: to show that nothing was changed.
+fn contents(root: &Path) -> BTreeMap<String, Vec<u8>> {
+    fn walk(at: &Path, found: &mut BTreeMap<String, Vec<u8>>) {
+        for entry in fs::read_dir(at).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.to_str().unwrap().to_owned();
+            if path.is_dir() {
+                walk(&path, found);
+                found.insert(name, Vec::new());
+            } else if path.file_name().unwrap() != "lock" {
+                found.insert(name, fs::read(&path).unwrap_or_default());
+            }
+        }
+    }
+    let mut found = BTreeMap::new();
+    walk(root, &mut found);
+    found
+}
+
+/// Runs a line that must fail: with `code`, one line on standard error that contains each of `words`, nothing
+/// on standard output, and nothing changed under `root`.
+#[track_caller]
+fn refused(root: &Path, arguments: &[&str], code: i32, words: &[&str]) {
+    let before = contents(root);
+    let output = cofs(arguments).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(code), "{arguments:?} said {said}");
+    assert_eq!(said.trim_end().lines().count(), 1, "not one line: {said}");
+    assert_eq!(output.stdout, b"", "{arguments:?} wrote to standard output");
+    for word in words {
+        assert!(said.contains(word), "`{word}` is missing in: {said}");
+    }
+    assert!(before == contents(root), "{arguments:?} changed something");
+}
+
+/// Wrong usage: clap's message may have several lines, the exit code is 2.
+#[track_caller]
+fn misused(arguments: &[&str], words: &[&str]) {
+    let output = cofs(arguments).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{arguments:?} said {said}");
+    for word in words {
+        assert!(said.contains(word), "`{word}` is missing in: {said}");
+    }
+}
+
+#[test]
+fn unknown_and_missing_words_are_wrong_usage() {
+    misused(&[], &["Usage"]);
+    misused(&["frobnicate"], &["frobnicate"]);
+    misused(&["--output", "xml", "umount", "x"], &["xml"]);
+    for verb in
+        ["format", "mount", "umount", "info", "fsck", "gc", "dump", "load", "config", "man", "completions"]
+    {
+        misused(&[verb], &["Usage"]);
+        misused(&[verb, "--frobnicate"], &["--frobnicate"]);
+    }
+    misused(&["mount", "x"], &["<DIR>"]);
+    misused(&["load", "x"], &["<FILE>"]);
+    misused(&["format", "x", "--inline-max", "lots"], &["lots", "64KiB"]);
+    misused(&["format", "x", "--inline-max", "1M"], &["at most 64.0 KiB"]);
+    misused(&["format", "x", "--pool", "nameless"], &["NAME=DIR"]);
+    misused(&["format", "x", "--pool", "a=/x,tier=tape"], &["tape"]);
+    misused(&["mount", "x", "y", "--transport", "tcp"], &["tcp"]);
+    misused(&["completions", "cmd.exe"], &["cmd.exe"]);
+}
+
+#[test]
+fn help_and_version_are_answers_and_not_errors() {
+    for line in [&["--help"][..], &["--version"], &["help"], &["format", "--help"], &["mount", "-h"]] {
+        let output = cofs(line).output().unwrap();
+        assert!(output.status.success() && !output.stdout.is_empty() && output.stderr.is_empty(), "{line:?}");
+    }
+}
+
+#[test]
+fn malformed_environment_is_refused() {
+    for (name, value) in [("COFS_LOG", "loud=very"), ("COFS_FAILPOINT", "a:b"), ("COFS_FAILPOINT", ":1")] {
+        let output = cofs(&["umount", "/nonexistent"]).env(name, value).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains(value), "{said}");
+    }
+}
+
+#[test]
+fn a_store_that_is_none_is_refused_by_every_verb() {
+    let root = scratch();
+    let missing = path_str(&root, "missing");
+    let empty = path_str(&root, "empty");
+    let mount = path_str(&root, "mount");
+    fs::create_dir(&empty).unwrap();
+    fs::create_dir(&mount).unwrap();
+    for store in [&missing, &empty] {
+        let next = format!("cofs format {store}");
+        refused(root.path(), &["mount", store, &mount], 1, &["cofs mount", store, &next]);
+        refused(root.path(), &["mount", "-d", store, &mount], 1, &["cofs mount", store, &next]);
+        refused(root.path(), &["config", store], 1, &["cofs config", store, &next]);
+        refused(root.path(), &["status", store], 1, &["cofs status", store]);
+        refused(root.path(), &["fsck", store], 8, &["cofs fsck", store, &next]);
+        refused(root.path(), &["gc", store], 1, &["cofs gc", store]);
+        refused(root.path(), &["dump", store], 1, &["cofs dump", store, &next]);
+        refused(root.path(), &["umount", store], 1, &["cofs umount", store]);
+    }
+    refused(root.path(), &["info", &missing], 1, &["cofs info", &missing]);
+    refused(root.path(), &["info", &empty], 1, &["cofs info", &empty, "no cofs volume"]);
+}
+
+#[test]
+fn format_refuses_what_is_not_empty_or_not_fit() {
+    let root = scratch();
+    let store = path_str(&root, "store");
+    let used = path_str(&root, "used");
+    let file = path_str(&root, "file");
+    fs::create_dir(&used).unwrap();
+    fs::write(root.path().join("used/precious"), "data").unwrap();
+    fs::write(&file, "data").unwrap();
+
+    refused(root.path(), &["format", &used], 1, &[&used, "not empty", "precious"]);
+    refused(root.path(), &["format", &file], 1, &[&file, "not a directory"]);
+    refused(root.path(), &["format", &path_str(&root, "no/such/place")], 1, &["no such file or directory"]);
+    refused(root.path(), &["format", "/proc/store"], 1, &["/proc/store"]);
+    refused(root.path(), &["format", &store, "--meta", &used], 1, &[&used, "not empty"]);
+    refused(root.path(), &["format", &store, "--pool", &format!("a={used}")], 1, &[&used, "not empty"]);
+    refused(root.path(), &["format", &store, "--pool", &format!("a={file}")], 1, &[&file, "directory"]);
+    let above = root.path().to_str().unwrap();
+    refused(root.path(), &["format", &store, "--pool", &format!("a={above}")], 1, &["contains the store"]);
+    let nested = [format!("a={above}/p"), format!("b={above}/p")];
+    refused(
+        root.path(),
+        &["format", &store, "--pool", &nested[0], "--pool", &nested[1]],
+        1,
+        &["in one another"],
+    );
+    let twice = [format!("a={above}/p"), format!("a={above}/q")];
+    refused(root.path(), &["format", &store, "--pool", &twice[0], "--pool", &twice[1]], 1, &["`a`", "twice"]);
+    assert!(!Path::new(&store).exists(), "a refused format left its store behind");
+}
+
+#[test]
+fn a_volume_is_never_formatted_again() {
+    let root = scratch();
+    let store = format(&root);
+    refused(root.path(), &["format", &store], 1, &[&store, "already a volume", "cofs mount"]);
+}
+
+#[test]
+fn a_half_written_store_is_named_so_and_formatted_when_asked_again() {
+    let root = scratch();
+    let store = format(&root);
+    let config = Path::new(&store).join("cofs.toml");
+    fs::rename(&config, Path::new(&store).join("cofs.toml.formatting")).unwrap();
+    let mount = path_str(&root, "mount");
+    fs::create_dir(&mount).unwrap();
+    refused(root.path(), &["mount", &store, &mount], 1, &["half formatted", "cofs format"]);
+    let output = cofs(&["format", &store]).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(config.exists());
+}
+
+#[test]
+fn a_newer_or_malformed_configuration_is_refused_by_every_verb() {
+    let root = scratch();
+    let store = format(&root);
+    let mount = path_str(&root, "mount");
+    fs::create_dir(&mount).unwrap();
+    let config = Path::new(&store).join("cofs.toml");
+    let sound = fs::read_to_string(&config).unwrap();
+    for (text, word) in [
+        (sound.replace("format_version = 1", "format_version = 2"), "newer"),
+        (sound.replace("uuid", "you-you-id"), "malformed"),
+        (sound[..sound.len() / 2].to_owned(), "malformed"),
+        (String::new(), "malformed"),
+    ] {
+        fs::write(&config, text).unwrap();
+        refused(root.path(), &["mount", &store, &mount], 1, &["cofs.toml", word]);
+        refused(root.path(), &["fsck", &store], 8, &["cofs.toml", word]);
+        refused(root.path(), &["dump", &store], 1, &["cofs.toml", word]);
+        refused(root.path(), &["config", &store], 1, &["cofs.toml", word]);
+        refused(root.path(), &["status", &store], 1, &["cofs.toml", word]);
+    }
+    fs::remove_file(&config).unwrap();
+    symlink(&config, &config).unwrap();
+    let output = cofs(&["config", &store]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+}
+
+#[test]
+fn a_mount_point_that_cannot_be_one_is_refused() {
+    let root = scratch();
+    let store = format(&root);
+    let file = path_str(&root, "file");
+    fs::write(&file, "").unwrap();
+    let missing = path_str(&root, "missing");
+    let inside = format!("{store}/inside");
+    fs::create_dir(&inside).unwrap();
+    let above = root.path().to_str().unwrap();
+    refused(root.path(), &["mount", &store, &missing], 1, &[&missing, "does not exist", "mkdir"]);
+    refused(root.path(), &["mount", &store, &file], 1, &[&file, "not a directory"]);
+    refused(root.path(), &["mount", &store, &inside], 1, &[&inside, "inside the store"]);
+    refused(root.path(), &["mount", &store, &store], 1, &["inside the store"]);
+    refused(root.path(), &["mount", &store, above], 1, &["under the mount point"]);
+}
+
+#[test]
+fn unknown_mount_options_are_named() {
+    let root = scratch();
+    let store = format(&root);
+    let mount = path_str(&root, "mount");
+    fs::create_dir(&mount).unwrap();
+    for option in ["noexecc", "threads=none", "passthrough=maybe", "ro,size=1G"] {
+        let word = option.rsplit(',').next().unwrap();
+        refused(root.path(), &["mount", &store, &mount, "-o", option], 2, &[&format!("`{word}`")]);
+        refused(root.path(), &["mount", "-d", &store, &mount, "-o", option], 2, &[&format!("`{word}`")]);
+    }
+}
+
+#[test]
+fn settings_that_do_not_exist_or_are_fixed_are_refused() {
+    let root = scratch();
+    let store = format(&root);
+    refused(root.path(), &["config", &store, "colour"], 2, &["`colour`", "inline_max"]);
+    refused(root.path(), &["config", &store, "colour=red"], 2, &["`colour`"]);
+    refused(root.path(), &["config", &store, "uuid=1"], 1, &["`uuid`", "fixed"]);
+    refused(root.path(), &["config", &store, "inline_max=1"], 1, &["fixed"]);
+    refused(root.path(), &["config", &store, "pool.other.tier=disk"], 2, &["pool.other.tier"]);
+    refused(root.path(), &["config", &store, "pool.default.tier=tape"], 2, &["tape"]);
+    refused(root.path(), &["config", &store, "pool.default.directory=/nonexistent"], 1, &["/nonexistent"]);
+    refused(root.path(), &["config", &store, "meta=/tmp"], 1, &["/tmp", "does not hold"]);
+}
+
+#[test]
+fn settings_are_shown_and_changed() {
+    let root = scratch();
+    let store = format(&root);
+    let shown = |key: &str| {
+        let output = cofs(&["config", &store, key]).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert_eq!(shown("pool.default.tier"), "disk\n");
+    assert!(cofs(&["config", &store, "pool.default.tier=flash"]).status().unwrap().success());
+    assert_eq!(shown("pool.default.tier"), "flash\n");
+
+    let moved = path_str(&root, "moved");
+    fs::rename(format!("{store}/pool"), &moved).unwrap();
+    assert!(
+        cofs(&["config", &store, &format!("pool.default.directory={moved}")]).status().unwrap().success()
+    );
+    assert_eq!(shown("pool.default.directory"), format!("{moved}\n"));
+}
+
+#[test]
+fn json_is_json() {
+    let root = scratch();
+    let store = format(&root);
+    for line in [&["--output", "json", "config", &store][..], &["status", &store, "--output", "json"]] {
+        let output = cofs(line).output().unwrap();
+        let parsed: serde_json::Value = serde_json::from_slice(&output.stdout)
+            .unwrap_or_else(|error| panic!("{line:?}: {error}: {}", String::from_utf8_lossy(&output.stderr)));
+        assert!(parsed.get("uuid").is_some(), "{parsed}");
+    }
+}
+
+#[test]
+fn man_pages_and_completions_cover_every_verb() {
+    let root = scratch();
+    let dir = root.path().to_str().unwrap();
+    assert!(cofs(&["man", "--dir", dir]).status().unwrap().success());
+    for page in ["cofs.1", "cofs-mount.1", "cofs-format.1", "cofs-fsck.1"] {
+        assert!(fs::metadata(root.path().join(page)).unwrap().len() > 200, "{page}");
+    }
+    refused(root.path(), &["man", "--dir", "/nonexistent/dir"], 1, &["/nonexistent/dir"]);
+    for shell in ["bash", "zsh", "fish"] {
+        let output = cofs(&["completions", shell]).output().unwrap();
+        assert!(String::from_utf8_lossy(&output.stdout).contains("fsck"), "{shell}");
+    }
+}
+
+#[test]
+fn a_dump_that_is_none_is_not_loaded() {
+    let root = scratch();
+    let store = format(&root);
+    let file = path_str(&root, "file");
+    refused(root.path(), &["load", &path_str(&root, "new"), "/nonexistent"], 1, &["/nonexistent"]);
+    for rubbish in [&b""[..], b"\0\0\0\0", b"{\"cofs_dump\": 99}\n", b"not a dump at all\n"] {
+        fs::write(&file, rubbish).unwrap();
+        refused(root.path(), &["load", &path_str(&root, "new"), &file], 1, &["cofs load"]);
+    }
+    refused(root.path(), &["load", &store, &file], 1, &["already a volume"]);
+}
+
+#[test]
+fn a_store_in_use_is_refused() {
+    let root = scratch();
+    let store = format(&root);
+    let lock = fs::File::open(format!("{store}/lock")).unwrap();
+    lock.lock().unwrap();
+    let mount = path_str(&root, "mount");
+    fs::create_dir(&mount).unwrap();
+    for line in [
+        &["mount", store.as_str(), mount.as_str()][..],
+        &["fsck", &store],
+        &["gc", &store],
+        &["dump", &store],
+        &["config", &store, "pool.default.tier=flash"],
+    ] {
+        let code = if line[0] == "fsck" { 8 } else { 1 };
+        refused(root.path(), line, code, &["in use by", "unmount it first"]);
+    }
+}

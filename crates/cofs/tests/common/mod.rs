@@ -1,0 +1,88 @@
+//! What the command line's tests share: the binary under test, scratch directories, mounts.
+#![allow(dead_code)] // each test crate uses its part
+
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+    time::{Duration, Instant},
+};
+
+use tempfile::TempDir;
+
+/// The program under test with its arguments.
+pub fn cofs(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_cofs"));
+    command.args(arguments).env_remove("COFS_LOG").env_remove("COFS_FAILPOINT").env_remove("NOTIFY_SOCKET");
+    command
+}
+
+pub fn scratch() -> TempDir {
+    tempfile::tempdir().unwrap()
+}
+
+pub fn path_str(root: &TempDir, name: &str) -> String {
+    root.path().join(name).to_str().unwrap().to_owned()
+}
+
+/// A fresh volume in `root/store`.
+pub fn format(root: &TempDir) -> String {
+    let store = path_str(root, "store");
+    run(&["format", &store]);
+    store
+}
+
+/// Runs a line that must succeed; returns its standard output.
+#[track_caller]
+pub fn run(arguments: &[&str]) -> String {
+    let output = cofs(arguments).output().unwrap();
+    assert!(output.status.success(), "cofs {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// A mounted volume, unmounted when it goes out of scope, whatever happened.
+pub struct Mounted {
+    pub store: String,
+    pub dir: PathBuf,
+}
+
+impl Mounted {
+    #[track_caller]
+    pub fn new(root: &TempDir, store: &str, options: &[&str]) -> Self {
+        let dir = root.path().join("mount");
+        std::fs::create_dir_all(&dir).unwrap();
+        let mut line = vec!["mount", "-d", store, dir.to_str().unwrap()];
+        line.extend(options);
+        run(&line);
+        Self { store: store.to_owned(), dir }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
+    }
+
+    #[track_caller]
+    pub fn unmount(self) {
+        run(&["umount", self.dir.to_str().unwrap()]);
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = Command::new("fusermount3").args(["-u", "-z", "-q"]).arg(&self.dir).output();
+    }
+}
+
+/// Whether this machine can mount FUSE file systems at all.
+pub fn can_mount() -> bool {
+    Path::new("/dev/fuse").exists()
+}
+
+/// Waits for something that must come true.
+#[track_caller]
+pub fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !holds() {
+        assert!(begun.elapsed() < Duration::from_secs(20), "in vain: {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}

@@ -1,0 +1,326 @@
+//! End to end: format, mount in the background, work, unmount, mount again; signals; refusals.
+
+mod common;
+
+use std::{
+    fs,
+    io::{Read, Write},
+    os::unix::{fs::MetadataExt, net::UnixDatagram},
+    path::Path,
+    process::{Child, Stdio},
+};
+
+use common::{Mounted, can_mount, cofs, format, path_str, run, scratch, wait_for};
+use rustix::process::{Pid, Signal, kill_process};
+
+fn skip() -> bool {
+    let skip = !can_mount();
+    if skip {
+        eprintln!("skipped: this machine has no /dev/fuse");
+    }
+    skip
+}
+
+fn is_mounted(dir: &Path) -> bool {
+    fs::read_to_string("/proc/self/mountinfo").unwrap().contains(&format!(" {} ", dir.display()))
+}
+
+/// A mount in the foreground, as a service manager would start it.
+fn foreground(store: &str, dir: &Path) -> Child {
+    fs::create_dir_all(dir).unwrap();
+    let child = cofs(&["mount", store, dir.to_str().unwrap()]).stderr(Stdio::piped()).spawn().unwrap();
+    wait_for("the mount appears", || is_mounted(dir));
+    child
+}
+
+fn signal(child: &Child, signal: Signal) {
+    kill_process(Pid::from_child(child), signal).unwrap();
+}
+
+#[test]
+fn what_is_written_is_there_after_a_remount() {
+    if skip() {
+        return;
+    }
+    let root = scratch();
+    let store = format(&root);
+    let large: Vec<u8> = (0..3_000_000u32).map(|at| (at / 7) as u8).collect();
+
+    let mounted = Mounted::new(&root, &store, &[]);
+    fs::create_dir(mounted.path("dir")).unwrap();
+    fs::write(mounted.path("dir/small"), "a few bytes").unwrap();
+    fs::write(mounted.path("dir/large"), &large).unwrap();
+    fs::write(mounted.path("empty"), "").unwrap();
+    std::os::unix::fs::symlink("dir/small", mounted.path("link")).unwrap();
+    fs::hard_link(mounted.path("dir/small"), mounted.path("second")).unwrap();
+    fs::rename(mounted.path("empty"), mounted.path("dir/renamed")).unwrap();
+    let before = fs::metadata(mounted.path("dir/large")).unwrap();
+    mounted.unmount();
+
+    let mounted = Mounted::new(&root, &store, &[]);
+    assert_eq!(fs::read(mounted.path("link")).unwrap(), b"a few bytes");
+    assert_eq!(fs::read(mounted.path("dir/large")).unwrap(), large);
+    assert_eq!(fs::metadata(mounted.path("second")).unwrap().nlink(), 2);
+    let after = fs::metadata(mounted.path("dir/large")).unwrap();
+    assert_eq!(
+        (before.ino(), before.size(), before.mtime_nsec()),
+        (after.ino(), after.size(), after.mtime_nsec())
+    );
+    let mut names: Vec<_> =
+        fs::read_dir(mounted.path("dir")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["large", "renamed", "small"]);
+    mounted.unmount();
+}
+
+#[test]
+fn a_signal_unmounts_and_ends_with_success() {
+    if skip() {
+        return;
+    }
+    let root = scratch();
+    let store = format(&root);
+    let dir = root.path().join("mount");
+    for which in [Signal::TERM, Signal::INT] {
+        let mut child = foreground(&store, &dir);
+        fs::write(dir.join("file"), "bytes").unwrap();
+        signal(&child, which);
+        assert!(child.wait().unwrap().success());
+        assert!(!is_mounted(&dir));
+    }
+    let mut child = foreground(&store, &dir);
+    assert_eq!(fs::read(dir.join("file")).unwrap(), b"bytes");
+    signal(&child, Signal::TERM);
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn a_signal_ends_the_mount_even_while_a_file_is_open() {
+    if skip() {
+        return;
+    }
+    let root = scratch();
+    let store = format(&root);
+    let dir = root.path().join("mount");
+    let mut child = foreground(&store, &dir);
+    let mut open = fs::File::create(dir.join("file")).unwrap();
+    open.write_all(b"bytes").unwrap();
+    signal(&child, Signal::TERM);
+    assert!(child.wait().unwrap().success());
+    drop(open);
+
+    let mounted = Mounted::new(&root, &store, &[]);
+    assert_eq!(fs::read(mounted.path("file")).unwrap(), b"bytes");
+    mounted.unmount();
+}
+
+#[test]
+fn an_acknowledged_change_survives_kill_9() {
+    if skip() {
+        return;
+    }
+    let root = scratch();
+    let store = format(&root);
+    let dir = root.path().join("mount");
+    let mut child = foreground(&store, &dir);
+    for at in 0..100 {
+        fs::write(dir.join(format!("file-{at}")), format!("bytes of {at}")).unwrap();
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let said =
+        String::from_utf8(cofs(&["mount", &store, dir.to_str().unwrap()]).output().unwrap().stderr).unwrap();
+    assert!(said.contains("dead") && said.contains("cofs umount"), "{said}");
+    run(&["umount", dir.to_str().unwrap()]);
+
+    let mounted = Mounted::new(&root, &store, &[]);
+    for at in 0..100 {
+        assert_eq!(
+            fs::read_to_string(mounted.path(&format!("file-{at}"))).unwrap(),
+            format!("bytes of {at}")
+        );
+    }
+    mounted.unmount();
+}
+
+#[test]
+fn the_service_manager_is_told() {
+    if skip() {
+        return;
+    }
+    let root = scratch();
+    let store = format(&root);
+    let dir = root.path().join("mount");
+    fs::create_dir(&dir).unwrap();
+    let socket = root.path().join("notify");
+    let listener = UnixDatagram::bind(&socket).unwrap();
+    listener.set_read_timeout(Some(std::time::Duration::from_secs(20))).unwrap();
+    let told = || {
+        let mut bytes = [0; 64];
+        let len = listener.recv(&mut bytes).unwrap();
+        String::from_utf8_lossy(&bytes[..len]).into_owned()
+    };
+    let mut child =
+        cofs(&["mount", &store, dir.to_str().unwrap()]).env("NOTIFY_SOCKET", &socket).spawn().unwrap();
+    assert!(told().contains("READY=1"));
+    assert!(is_mounted(&dir), "ready before it was mounted");
+    signal(&child, Signal::TERM);
+    assert!(told().contains("STOPPING=1"));
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn a_volume_is_mounted_once_and_a_place_used_once() {
+    if skip() {
+        return;
+    }
+    let root = scratch();
+    let store = format(&root);
+    let mounted = Mounted::new(&root, &store, &[]);
+    let dir = mounted.dir.to_str().unwrap().to_owned();
+    let other = path_str(&root, "other");
+    fs::create_dir(&other).unwrap();
+    for line in
+        [&["mount", "-d", &store, &dir][..], &["mount", "-d", &store, &other], &["mount", &store, &other]]
+    {
+        let output = cofs(line).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.contains("already mounted") && said.trim_end().lines().count() == 1, "{said}");
+    }
+    let said = String::from_utf8(cofs(&["format", &store]).output().unwrap().stderr).unwrap();
+    assert!(said.contains("already a volume"), "{said}");
+    mounted.unmount();
+}
+
+#[test]
+fn a_busy_mount_is_not_taken_away_and_its_user_is_named() {
+    if skip() {
+        return;
+    }
+    let root = scratch();
+    let store = format(&root);
+    let mounted = Mounted::new(&root, &store, &[]);
+    let open = fs::File::create(mounted.path("file")).unwrap();
+    let output = cofs(&["umount", mounted.dir.to_str().unwrap()]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success());
+    assert!(said.contains("in use by") && said.contains(&std::process::id().to_string()), "{said}");
+    drop(open);
+    mounted.unmount();
+}
+
+#[test]
+fn create_formats_what_is_not_there() {
+    if skip() {
+        return;
+    }
+    let root = scratch();
+    let store = path_str(&root, "store");
+    let mounted = Mounted::new(&root, &store, &["--create"]);
+    fs::write(mounted.path("file"), "bytes").unwrap();
+    mounted.unmount();
+    let mounted = Mounted::new(&root, &store, &["--create"]);
+    assert_eq!(fs::read(mounted.path("file")).unwrap(), b"bytes");
+    mounted.unmount();
+}
+
+#[test]
+fn a_read_only_mount_refuses_changes() {
+    if skip() {
+        return;
+    }
+    let root = scratch();
+    let store = format(&root);
+    let mounted = Mounted::new(&root, &store, &["-o", "ro"]);
+    let error = fs::write(mounted.path("file"), "bytes").unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
+    mounted.unmount();
+}
+
+#[test]
+fn as_a_mount_helper_it_mounts_in_the_background() {
+    if skip() {
+        return;
+    }
+    let root = scratch();
+    let store = format(&root);
+    let dir = root.path().join("mount");
+    fs::create_dir(&dir).unwrap();
+    let helper = root.path().join("mount.fuse.cofs");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_cofs"), &helper).unwrap();
+    let line = [store.as_str(), dir.to_str().unwrap(), "-o", "rw,noatime,_netdev"];
+    assert!(std::process::Command::new(&helper).args(line).status().unwrap().success());
+    let mounted = Mounted { store, dir };
+    fs::write(mounted.path("file"), "bytes").unwrap();
+    mounted.unmount();
+}
+
+#[test]
+fn both_transports_and_both_data_paths_serve() {
+    if skip() {
+        return;
+    }
+    let root = scratch();
+    let store = format(&root);
+    let large = vec![7; 1 << 20];
+    for options in ["transport=dev", "transport=dev,passthrough=off", "threads=1"] {
+        let mounted = Mounted::new(&root, &store, &["-o", options]);
+        fs::write(mounted.path("large"), &large).unwrap();
+        let mut read = Vec::new();
+        fs::File::open(mounted.path("large")).unwrap().read_to_end(&mut read).unwrap();
+        assert!(read == large, "{options}");
+        mounted.unmount();
+    }
+}
+
+#[test]
+fn a_live_volume_answers_for_its_store_and_for_its_paths() {
+    if skip() {
+        return;
+    }
+    let root = scratch();
+    let store = format(&root);
+    let mounted = Mounted::new(&root, &store, &[]);
+    fs::write(mounted.path("small"), "bytes").unwrap();
+    fs::write(mounted.path("large"), vec![1; 4 << 20]).unwrap();
+    let uuid = run(&["config", &store, "uuid"]);
+    for place in [store.as_str(), mounted.dir.to_str().unwrap(), mounted.path("small").to_str().unwrap()] {
+        let status: serde_json::Value =
+            serde_json::from_str(&run(&["status", place, "--output", "json"])).unwrap();
+        assert_eq!(status["uuid"], uuid.trim(), "{status}");
+        assert_eq!(status["mounted"], true, "{status}");
+    }
+    let info = |name: &str| -> serde_json::Value {
+        let text = run(&["info", mounted.path(name).to_str().unwrap(), "--output", "json"]);
+        serde_json::from_str::<serde_json::Value>(&text).unwrap()[0].clone()
+    };
+    let (small, large) = (info("small"), info("large"));
+    assert_ne!(small["inode"], large["inode"]);
+    assert!(large.to_string().contains("objects/"), "{large}");
+    run(&["gc", mounted.dir.to_str().unwrap()]);
+    run(&["gc", &store]);
+    mounted.unmount();
+    run(&["gc", &store]);
+    assert_eq!(cofs(&["fsck", &store]).status().unwrap().code(), Some(0));
+}
+
+#[test]
+fn a_dump_is_loaded_into_a_new_volume() {
+    if skip() {
+        return;
+    }
+    let root = scratch();
+    let store = format(&root);
+    let mounted = Mounted::new(&root, &store, &[]);
+    fs::create_dir(mounted.path("dir")).unwrap();
+    fs::write(mounted.path("dir/small"), "bytes").unwrap();
+    mounted.unmount();
+    let file = path_str(&root, "dump");
+    run(&["dump", &store, "-o", &file]);
+    let again = path_str(&root, "again");
+    run(&["load", &again, &file]);
+    let mounted = Mounted::new(&root, &again, &[]);
+    assert_eq!(fs::read(mounted.path("dir/small")).unwrap(), b"bytes");
+    mounted.unmount();
+}
