@@ -27,6 +27,7 @@ use std::{
 use cofs_fs::BlockingThread;
 use cofs_types::limits;
 use parking_lot::{Condvar, Mutex};
+use rustix::thread::CpuSet;
 
 pub(crate) type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
 
@@ -173,6 +174,9 @@ pub(crate) struct Pool {
     queue: Mutex<Queue>,
     work: Condvar,
     threads_max: usize,
+    /// Where the threads may run: where whoever mounts may. A thread inherits the CPUs of the one that starts
+    /// it, and that is a worker pinned to one.
+    cpus: Option<CpuSet>,
 }
 
 impl fmt::Debug for Pool {
@@ -188,6 +192,7 @@ impl Pool {
             queue: Mutex::default(),
             work: Condvar::new(),
             threads_max: limits::BLOCKING_THREADS_MAX,
+            cpus: rustix::thread::sched_getaffinity(None).ok(),
         });
         let first = pool.spawn(0)?;
         pool.queue.lock().threads.push(first);
@@ -229,6 +234,11 @@ impl Pool {
     }
 
     fn run(&self) {
+        if let Some(cpus) = &self.cpus
+            && let Err(error) = rustix::thread::sched_setaffinity(None, cpus)
+        {
+            tracing::warn!(%error, "a thread for operations that wait stays on its starter's CPU");
+        }
         let _may_block = BlockingThread::enter();
         while let Some(task) = self.next() {
             if task.poll(&Waker::from(task.clone())) == Polled::Rests {

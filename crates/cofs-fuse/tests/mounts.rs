@@ -103,6 +103,28 @@ fn slow_work_holds_nobody_up_and_is_answered_in_the_end() {
 }
 
 #[test]
+fn slow_work_may_run_on_every_cpu_although_workers_are_pinned() {
+    let cpus = || rustix::thread::sched_getaffinity(None).unwrap();
+    for transport in TRANSPORTS {
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let sees = seen.clone();
+        let fs = NullFs::new(false, move || {
+            sees.lock().push(cpus());
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        });
+        let Some(on) = Mounted::new(transport, fs) else { continue };
+        std::thread::scope(|scope| {
+            for number in 0..8 {
+                let file = File::create(on.path(&format!("slow{number}"))).unwrap();
+                scope.spawn(move || file.sync_all().unwrap());
+            }
+        });
+        assert_eq!(*seen.lock(), vec![cpus(); 8]);
+        on.end();
+    }
+}
+
+#[test]
 fn an_operation_that_panics_is_an_error_of_its_caller_alone() {
     std::panic::set_hook(Box::new(|_| ()));
     each(

@@ -104,11 +104,15 @@ impl Ring {
         unsafe { self.ring.submission().push(&entry) }.map_err(io::Error::other)
     }
 
-    /// Submits what was pushed and waits for at least `wanted` completions.
+    /// Submits what was pushed and waits for at least `wanted` completions. May come back with fewer when the
+    /// kernel is short of memory or wants its completions taken first.
     pub fn submit_and_wait(&mut self, wanted: usize) -> io::Result<()> {
         loop {
             match self.ring.submit_and_wait(wanted) {
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.raw_os_error() == Some(libc::EINTR) => {}
+                Err(error) if matches!(error.raw_os_error(), Some(libc::EBUSY | libc::EAGAIN)) => {
+                    return Ok(());
+                }
                 outcome => return outcome.map(drop),
             }
         }
