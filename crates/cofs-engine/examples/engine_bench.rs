@@ -311,7 +311,9 @@ fn main() -> Result<()> {
     footprint(&engine);
     drop(engine);
     let engine = open(&arguments.directory, arguments.memory_bytes)?;
+    footprint(&engine);
     reads(&engine, &arguments, &keys)?;
+    footprint(&engine);
     scans(&engine)?;
     groups(&engine, &arguments, &keys)?;
     footprint(&engine);
