@@ -6,6 +6,7 @@
 
 pub mod acl;
 pub mod check;
+pub mod dump;
 mod ops;
 mod schema;
 mod tables;

@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use cofs_engine::{Call, Engine, Fault, FaultEngine, FaultPlan, MemoryEngine};
-use cofs_namespace::check::Checker;
+use cofs_namespace::{
+    check::Checker,
+    dump::{dump, load},
+};
 use cofs_testkit::{
     answer::{Answer, Precision},
     compare::{Subject, apply_both, compare_trees, run, time_of},
@@ -27,7 +30,12 @@ fn compare(steps: &[Step], inline_bytes_max: u32) -> Result<(), String> {
     model.close_all();
     subject.namespace().close(time_of(steps.len())).map_err(fail)?;
     sound(&*engine, model.inode_count())?;
-    let mut again = NamespaceSubject::open(engine).map_err(fail)?;
+    let mut dumped = Vec::new();
+    dump(&*engine, &mut dumped).map_err(fail)?;
+    let copy = Arc::new(MemoryEngine::new());
+    load(&*copy, &mut dumped.as_slice()).map_err(fail)?;
+    sound(&*copy, model.inode_count())?;
+    let mut again = NamespaceSubject::open(copy).map_err(fail)?;
     again.take_objects(&mut subject);
     compare_trees(&mut model, &mut again, Precision::Exact)
 }

@@ -132,6 +132,13 @@ pub const FUSE_RECALLS_MAX: usize = 1 << 20;
 /// Problems that one check of the metadata tells; the rest comes up in the next, after a repair.
 pub const CHECK_PROBLEMS_MAX: usize = 10_000;
 
+// Dumps.
+
+/// A line of a dump: the largest extended attribute in hexadecimal, and its name.
+pub const DUMP_LINE_BYTES_MAX: usize = 256 * 1024;
+/// Records of a dump that are loaded by one commit.
+pub const LOAD_BATCH: usize = 1000;
+
 // Times.
 
 /// How far a directory's own times may lag behind in a crash.

@@ -41,7 +41,8 @@ impl Model {
         let owns = c.uid == inode.uid;
         let uid_ok = uid.is_none_or(|uid| owns && uid == inode.uid);
         let gid_ok = gid.is_none_or(|gid| owns && (gid == inode.gid || c.in_group(gid)));
-        if !who.is_root() && !(uid_ok && gid_ok) {
+        let allowed = who.is_root() || uid_ok && gid_ok;
+        if !allowed {
             return Err(Errno::PERM);
         }
         if uid.is_none() && gid.is_none() {
