@@ -1,0 +1,157 @@
+//! The service ends without a word, or the power goes: what was acknowledged, or synced, is there.
+
+mod common;
+
+use std::sync::Arc;
+
+use cofs_fs::{FileSystem, run};
+use cofs_metadata::MetadataDriver;
+use cofs_types::{InodeId, SetAttributes, SetTime, Timestamp};
+use common::*;
+
+#[test]
+fn acknowledged_writes_of_all_layouts_survive_the_end_of_the_service() {
+    let world = World::new();
+    let volume = world.mount();
+    let (small, file) = volume.create("small");
+    volume.write(small, file, 0, b"acknowledged");
+    let (large, file) = volume.create("large");
+    volume.write(large, file, 0, &pattern(100, 1));
+    volume.write(large, file, 100, &pattern(INLINE_MAX * 3, 2));
+    volume.write(large, file, 0, b"over");
+    drop(volume);
+
+    let volume = world.mount();
+    assert_eq!(volume.fs.recovered().settled, 1);
+    assert_eq!(volume.contents(small), b"acknowledged");
+    assert_eq!(volume.stat(large).size_bytes, 100 + INLINE_MAX as u64 * 3);
+    assert_eq!(&volume.contents(large)[..5], &[b'o', b'v', b'e', b'r', pattern(5, 1)[4]]);
+    assert!(!volume.writing(large));
+    volume.detach();
+    assert_eq!(world.mount().fs.recovered(), cofs_fs::Recovered::default());
+}
+
+#[test]
+fn times_set_while_a_file_was_open_survive() {
+    let world = World::new();
+    let volume = world.mount();
+    let old = Timestamp::new(1_000_000_000, 5).unwrap();
+    let set = SetAttributes { mtime: Some(SetTime::To(old)), ..SetAttributes::default() };
+    let (ino, file) = volume.create("a");
+    volume.write(ino, file, 0, &pattern(INLINE_MAX * 2, 1));
+    volume.setattr(ino, set).unwrap();
+    drop(volume);
+    let volume = world.mount();
+    assert_eq!(volume.stat(ino).mtime, old);
+    // Set while closed, opened for writing, nothing written, crash.
+    let older = Timestamp::new(900_000_000, 5).unwrap();
+    volume.setattr(ino, SetAttributes { mtime: Some(SetTime::To(older)), ..set }).unwrap();
+    let file = volume.open(ino, RW);
+    volume.truncate(ino, INLINE_MAX as u64 * 2).unwrap();
+    volume.setattr(ino, SetAttributes { mtime: Some(SetTime::To(older)), ..set }).unwrap();
+    let _ = file;
+    drop(volume);
+    let volume = world.mount();
+    assert_eq!(volume.stat(ino).mtime, older);
+}
+
+#[test]
+fn files_unlinked_while_open_are_gone_after_a_crash_with_their_objects() {
+    let world = World::new();
+    let volume = world.mount();
+    for file_name in ["a", "b"] {
+        let (ino, file) = volume.create(file_name);
+        volume.write(ino, file, 0, &pattern(INLINE_MAX * 2, 1));
+        volume.unlink(file_name);
+    }
+    run(volume.fs.tmpfile(&CONTEXT, InodeId::ROOT, new_file(0o600), RW)).unwrap();
+    drop(volume);
+    let volume = world.mount();
+    assert_eq!(volume.fs.recovered().released, 3);
+    volume.fs.collect().unwrap();
+    assert_eq!(volume.objects_in_use(), 0);
+    assert_eq!(volume.fs.metadata().files(), 1);
+}
+
+#[test]
+fn the_reclaim_list_goes_on_after_a_crash() {
+    let world = World::new();
+    let volume = world.mount();
+    for number in 0..5 {
+        let (ino, file) = volume.create(&format!("f{number}"));
+        volume.write(ino, file, 0, &pattern(INLINE_MAX * 2, 1));
+        volume.close(ino, file);
+    }
+    for number in 0..5 {
+        volume.unlink(&format!("f{number}"));
+    }
+    drop(volume);
+    let volume = world.mount();
+    volume.fs.collect().unwrap();
+    assert_eq!(volume.objects_in_use(), 0);
+    assert!(run(volume.fs.metadata().reclaim_list(10)).unwrap().value.is_empty());
+}
+
+#[test]
+fn a_file_whose_object_is_gone_does_not_stop_the_start() {
+    let world = World::new();
+    let volume = world.mount();
+    let (ino, file) = volume.create("a");
+    volume.write(ino, file, 0, &pattern(INLINE_MAX * 2, 1));
+    std::fs::remove_file(volume.object_path(ino)).unwrap();
+    drop(volume);
+    let volume = world.mount();
+    assert_eq!(volume.fs.recovered().unreachable, 1);
+    assert!(volume.lookup("a").is_ok());
+    assert!(run(volume.fs.open(&CONTEXT, ino, RO)).is_err());
+}
+
+/// After a power cut that keeps `keep` unsynced commits.
+fn power_cut(world: World, volume: Volume, keep: usize) -> World {
+    drop(volume);
+    let engine = Arc::new(world.engine.after_power_cut(keep));
+    World { engine, ..world }
+}
+
+#[test]
+fn an_object_is_not_removed_before_the_power_can_no_longer_bring_its_name_back() {
+    for keep in 0..4 {
+        let world = World::new();
+        let volume = world.mount();
+        let (ino, file) = volume.create("a");
+        volume.write(ino, file, 0, &pattern(INLINE_MAX * 2, 1));
+        run(volume.fs.fsync(ino, Some(file.handle), false)).unwrap();
+        volume.close(ino, file);
+        run(volume.fs.syncfs()).unwrap();
+        volume.unlink("a");
+        std::thread::sleep(std::time::Duration::from_millis(120));
+        volume.fs.collect().unwrap();
+        let world = power_cut(world, volume, keep);
+        let volume = world.mount();
+        match volume.lookup("a") {
+            Ok(entry) => assert_eq!(volume.contents(entry.attributes.ino), pattern(INLINE_MAX * 2, 1)),
+            Err(_) => assert_eq!(volume.objects_in_use(), 0),
+        }
+    }
+}
+
+#[test]
+fn what_was_synced_survives_a_power_cut_wherever_it_moved_afterwards() {
+    for keep in 0..8 {
+        let world = World::new();
+        let volume = world.mount();
+        let (ino, file) = volume.create("a");
+        volume.write(ino, file, 0, &pattern(INLINE_MAX, 1));
+        run(volume.fs.fsync(ino, Some(file.handle), true)).unwrap();
+        assert_eq!(world.engine.unsynced_commits(), 0);
+        // Out into an object, cut, and back again: none of it synced.
+        volume.write(ino, file, INLINE_MAX as u64, b"tail");
+        volume.truncate(ino, INLINE_MAX as u64).unwrap();
+        volume.close(ino, file);
+        assert!(world.engine.unsynced_commits() > 0, "nothing was at stake");
+        let world = power_cut(world, volume, keep);
+        let volume = world.mount();
+        let bytes = volume.contents(ino);
+        assert_eq!(&bytes[..INLINE_MAX], pattern(INLINE_MAX, 1), "keep {keep}");
+    }
+}

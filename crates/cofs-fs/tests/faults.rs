@@ -1,0 +1,135 @@
+//! A pool that is full or fails: the caller gets the errno, nothing is lost, and it heals.
+
+mod common;
+
+use cofs_fs::{FileSystem, run};
+use cofs_placement::{Fault, Operation};
+use cofs_types::FsError;
+use common::*;
+use rustix::io::Errno;
+
+fn errno_of(error: &FsError) -> Option<i32> {
+    match error {
+        FsError::NoSpace => Some(Errno::NOSPC.raw_os_error()),
+        FsError::ReadOnly => Some(Errno::ROFS.raw_os_error()),
+        FsError::Backing { source, .. } => source.raw_os_error(),
+        _ => None,
+    }
+}
+
+#[test]
+fn a_file_that_cannot_outgrow_is_inline_as_it_was() {
+    for errno in [Errno::NOSPC, Errno::IO, Errno::DQUOT] {
+        let world = World::new();
+        let volume = world.mount();
+        let (ino, file) = volume.create("a");
+        let bytes = pattern(INLINE_MAX, 1);
+        volume.write(ino, file, 0, &bytes);
+        for operation in [Operation::Write, Operation::Create, Operation::Stat] {
+            world.store.inject(Fault::new(&[operation], errno.raw_os_error()));
+            let injected = world.store.injected();
+            let refused = volume.try_write(ino, file, INLINE_MAX as u64, b"more").unwrap_err();
+            assert!(world.store.injected() > injected, "{operation:?}: nothing was at stake");
+            if errno != Errno::DQUOT && operation != Operation::Create {
+                assert_eq!(errno_of(&refused), Some(errno.raw_os_error()), "{operation:?}: {refused:?}");
+            }
+            assert!(volume.is_inline(ino));
+            assert_eq!(volume.read(ino, file, 0, INLINE_MAX + 10), bytes);
+            world.store.heal();
+        }
+        // A pool that failed to create may be left alone for a moment.
+        let healed = (0..300).any(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(10));
+            volume.try_write(ino, file, INLINE_MAX as u64, b"more").is_ok()
+        });
+        assert!(healed, "{errno:?}");
+        assert_eq!(volume.read(ino, file, INLINE_MAX as u64, 10), b"more");
+        volume.close(ino, file);
+        volume.unlink("a");
+        volume.fs.collect().unwrap();
+        assert_eq!(volume.objects_in_use(), 0, "what was taken in vain is given back");
+    }
+}
+
+#[test]
+fn a_failed_write_to_an_object_reaches_the_writer() {
+    let world = World::new();
+    let volume = world.mount();
+    let (ino, file) = volume.create("a");
+    volume.write(ino, file, 0, &pattern(INLINE_MAX * 2, 1));
+    world.store.inject(Fault::new(&[Operation::Write], Errno::NOSPC.raw_os_error()).times(1));
+    assert!(matches!(volume.try_write(ino, file, 0, b"x"), Err(FsError::NoSpace)));
+    volume.write(ino, file, 0, b"y");
+    volume.close(ino, file);
+    assert_eq!(volume.contents(ino)[0], b'y');
+}
+
+#[test]
+fn a_failed_sync_poisons_the_file_until_it_is_closed() {
+    let world = World::new();
+    let volume = world.mount();
+    let (ino, file) = volume.create("a");
+    volume.write(ino, file, 0, &pattern(INLINE_MAX * 2, 1));
+    world.store.inject(Fault::new(&[Operation::Sync], Errno::IO.raw_os_error()).times(1));
+    assert!(run(volume.fs.fsync(ino, Some(file.handle), false)).is_err());
+    assert!(run(volume.fs.fsync(ino, Some(file.handle), false)).is_err(), "never a success after a failure");
+    assert!(volume.try_write(ino, file, 0, b"x").is_err());
+    assert_eq!(volume.read(ino, file, 0, 3), pattern(3, 1));
+    volume.close(ino, file);
+    let file = volume.open(ino, RW);
+    volume.write(ino, file, 0, b"x");
+    run(volume.fs.fsync(ino, Some(file.handle), false)).unwrap();
+    volume.close(ino, file);
+}
+
+#[test]
+fn a_close_that_cannot_settle_is_made_good_by_the_next_open() {
+    let world = World::new();
+    let volume = world.mount();
+    let (ino, file) = volume.create("a");
+    volume.write(ino, file, 0, &pattern(INLINE_MAX * 2, 1));
+    world.store.inject(Fault::new(&[Operation::Stat], Errno::STALE.raw_os_error()));
+    assert!(run(volume.fs.release(ino, file.handle)).is_err());
+    world.store.heal();
+    assert!(volume.writing(ino));
+    let file = volume.open(ino, RO);
+    assert_eq!(volume.stat(ino).size_bytes, INLINE_MAX as u64 * 2);
+    volume.close(ino, file);
+    assert!(!volume.writing(ino));
+    assert_eq!(volume.stat(ino).size_bytes, INLINE_MAX as u64 * 2);
+}
+
+#[test]
+fn an_object_that_cannot_be_removed_stays_on_the_list() {
+    let world = World::new();
+    let volume = world.mount();
+    let (ino, file) = volume.create("a");
+    volume.write(ino, file, 0, &pattern(INLINE_MAX * 2, 1));
+    volume.close(ino, file);
+    world.store.inject(Fault::new(&[Operation::RemoveFile], Errno::IO.raw_os_error()));
+    volume.unlink("a");
+    assert!(volume.fs.collect().is_err());
+    assert_eq!(volume.objects_in_use(), 1);
+    world.store.heal();
+    let removed = (0..300).any(|_| {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+        let _ = volume.fs.collect();
+        volume.objects_in_use() == 0
+    });
+    assert!(removed);
+}
+
+#[test]
+fn a_truncation_that_fails_leaves_the_file() {
+    let world = World::new();
+    let volume = world.mount();
+    let (ino, file) = volume.create("a");
+    let bytes = pattern(INLINE_MAX * 2, 1);
+    volume.write(ino, file, 0, &bytes);
+    volume.close(ino, file);
+    world.store.inject(Fault::new(&[Operation::SetLen], Errno::IO.raw_os_error()));
+    assert!(volume.truncate(ino, 10).is_err());
+    world.store.heal();
+    assert_eq!(volume.contents(ino), bytes);
+    assert!(!volume.writing(ino));
+}

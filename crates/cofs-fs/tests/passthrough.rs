@@ -1,0 +1,142 @@
+//! Files whose bytes the kernel reads and writes by itself.
+
+mod common;
+
+use cofs_fs::{DataPath, FileSystem, FsOptions, run};
+use cofs_types::{OpenFlags, SetAttributes};
+use common::*;
+use rustix::io::Errno;
+
+fn backing(opened: cofs_fs::Opened) -> cofs_fs::BackingId {
+    match opened.data_path {
+        DataPath::Passthrough(id) => id,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn all_opens_of_an_object_share_one_backing_id_and_the_daemon_learns_what_was_written() {
+    let (world, kernel) = World::with_passthrough();
+    let volume = world.mount();
+    let (ino, first) = volume.create("a");
+    volume.write(ino, first, 0, &pattern(INLINE_MAX * 2, 1));
+    let second = volume.open(ino, RO);
+    assert!(matches!(second.data_path, DataPath::Cached { .. }), "the first open chose the path");
+    volume.close(ino, first);
+    volume.close(ino, second);
+
+    let reader = volume.open(ino, RO);
+    assert!(!volume.writing(ino));
+    let writer = volume.open(ino, RW);
+    assert_eq!(backing(reader), backing(writer));
+    assert!(volume.writing(ino), "the kernel may write from now on");
+    kernel.write(backing(writer), INLINE_MAX as u64 * 2, b"more");
+    let size = INLINE_MAX as u64 * 2 + 4;
+    let stat = run(volume.fs.getattr(ino, None)).unwrap();
+    assert_eq!(stat.attributes.size_bytes, size);
+    assert!(stat.validity.is_zero());
+    volume.close(ino, writer);
+    assert!(!volume.writing(ino));
+    assert_eq!(volume.stat(ino).size_bytes, size);
+    volume.close(ino, reader);
+    let again = volume.open(ino, RO);
+    assert_eq!(backing(again), backing(reader), "kept at hand");
+    volume.close(ino, again);
+    assert_eq!(volume.lookup("a").unwrap().attributes.size_bytes, size);
+}
+
+#[test]
+fn a_file_written_by_the_kernel_is_settled_after_a_crash() {
+    let (world, kernel) = World::with_passthrough();
+    let volume = world.mount();
+    let (ino, file) = volume.create("a");
+    volume.write(ino, file, 0, &pattern(INLINE_MAX * 2, 1));
+    volume.close(ino, file);
+    let file = volume.open(ino, RW);
+    kernel.write(backing(file), 0, &pattern(INLINE_MAX * 5, 2));
+    drop(volume);
+    let volume = world.mount();
+    assert_eq!(volume.fs.recovered().settled, 1);
+    assert_eq!(volume.stat(ino).size_bytes, INLINE_MAX as u64 * 5);
+    assert_eq!(volume.contents(ino), pattern(INLINE_MAX * 5, 2));
+}
+
+#[test]
+fn pages_of_a_file_that_went_back_inline_are_dropped_at_its_next_open() {
+    let (world, kernel) = World::with_passthrough();
+    let volume = world.mount_with(FsOptions { atime: cofs_fs::AtimeMode::Never, ..FsOptions::default() });
+    let (ino, file) = volume.create("a");
+    volume.write(ino, file, 0, &pattern(INLINE_MAX * 2, 1));
+    volume.close(ino, file);
+    let file = volume.open(ino, OpenFlags { truncate: true, ..RW });
+    kernel.write(backing(file), 0, b"tiny");
+    volume.close(ino, file);
+    assert!(volume.is_inline(ino));
+    let file = volume.open(ino, RO);
+    assert_eq!(file.data_path, DataPath::Cached { keep_cache: false });
+    assert_eq!(volume.read(ino, file, 0, 10), b"tiny");
+    volume.close(ino, file);
+    let file = volume.open(ino, RO);
+    assert_eq!(file.data_path, DataPath::Cached { keep_cache: true });
+    volume.close(ino, file);
+}
+
+#[test]
+fn a_refusal_by_the_kernel_leaves_the_daemons_path() {
+    for errno in [Errno::PERM, Errno::OPNOTSUPP, Errno::LOOP] {
+        let (world, kernel) = World::with_passthrough();
+        *kernel.refuse.lock() = Some(errno.raw_os_error());
+        let volume = world.mount();
+        let (ino, file) = volume.create("a");
+        volume.write(ino, file, 0, &pattern(INLINE_MAX * 2, 1));
+        volume.close(ino, file);
+        let file = volume.open(ino, RW);
+        assert_eq!(file.data_path, DataPath::Cached { keep_cache: false });
+        volume.write(ino, file, 3, b"abc");
+        assert_eq!(volume.read(ino, file, 3, 3), b"abc");
+        volume.close(ino, file);
+    }
+}
+
+#[test]
+fn a_directory_of_large_files_gets_passthrough_from_the_first_byte() {
+    let (world, kernel) = World::with_passthrough();
+    let volume = world.mount();
+    for number in 0..2 {
+        let (ino, file) = volume.create(&format!("f{number}"));
+        volume.write(ino, file, 0, &pattern(INLINE_MAX * 2, 1));
+        volume.close(ino, file);
+    }
+    let (ino, file) = volume.create("next");
+    kernel.write(backing(file), 0, &pattern(INLINE_MAX * 3, 4));
+    volume.close(ino, file);
+    assert_eq!(volume.stat(ino).size_bytes, INLINE_MAX as u64 * 3);
+    assert_eq!(volume.contents(ino), pattern(INLINE_MAX * 3, 4));
+}
+
+#[test]
+fn set_id_bits_do_not_outlive_a_write_by_the_kernel() {
+    let (world, kernel) = World::with_passthrough();
+    let volume = world.mount();
+    let set_id = SetAttributes { permissions: Some(0o4755), ..SetAttributes::default() };
+    let (ino, file) = volume.create("a");
+    volume.write(ino, file, 0, &pattern(INLINE_MAX * 2, 1));
+    volume.close(ino, file);
+
+    let file = volume.open(ino, RW);
+    kernel.write(backing(file), 0, b"before");
+    volume.setattr(ino, set_id).unwrap();
+    volume.close(ino, file);
+    assert_eq!(volume.stat(ino).permissions, 0o4755, "as cp -p and tar do");
+
+    let file = volume.open(ino, RW);
+    assert!(matches!(file.data_path, DataPath::Cached { .. }), "writes to it are watched");
+    volume.close(ino, file);
+
+    volume.setattr(ino, SetAttributes { permissions: Some(0o755), ..set_id }).unwrap();
+    let file = volume.open(ino, RW);
+    volume.setattr(ino, set_id).unwrap();
+    kernel.write(backing(file), 0, &pattern(INLINE_MAX * 3, 9));
+    volume.close(ino, file);
+    assert_eq!(volume.stat(ino).permissions, 0o755);
+}
