@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use cofs_metadata::{MetadataDriver, Settled};
+use cofs_metadata::{MetadataDriver, Node, Settled};
 use cofs_placement::Placement;
 use cofs_types::{FsError, FsResult, InodeId, Layout, ObjectId, failpoint, limits};
 
@@ -17,6 +17,8 @@ use crate::run;
 pub struct Recovered {
     /// Files whose size and times were taken from their objects.
     pub settled: u64,
+    /// Files made empty, because a power cut took the object before anything in it was synced.
+    pub emptied: u64,
     /// Files whose object could not be reached: they wait for the next start or `fsck`.
     pub unreachable: u64,
     /// Unlinked files that nobody holds any more.
@@ -30,8 +32,9 @@ pub(crate) fn recover<M: MetadataDriver>(metadata: &M, placement: &Arc<Placement
         let batch = run(metadata.writing_set(after, limits::RECOVERY_BATCH))?.value;
         for &ino in &batch {
             match settle(metadata, placement, ino)? {
-                true => recovered.settled += 1,
-                false => recovered.unreachable += 1,
+                Found::Settled => recovered.settled += 1,
+                Found::Emptied => recovered.emptied += 1,
+                Found::Unreachable => recovered.unreachable += 1,
             }
             failpoint("fs.recover.settled");
         }
@@ -60,32 +63,51 @@ fn release_unlinked<M: MetadataDriver>(metadata: &M) -> FsResult<u64> {
     }
 }
 
-/// Takes size and times of one file from its object; `false` if that cannot be reached.
-fn settle<M: MetadataDriver>(metadata: &M, placement: &Placement, ino: InodeId) -> FsResult<bool> {
+/// How a file that was open for writing was found.
+enum Found {
+    Settled,
+    Emptied,
+    Unreachable,
+}
+
+/// Takes size and times of one file from its object, if that can be reached.
+fn settle<M: MetadataDriver>(metadata: &M, placement: &Placement, ino: InodeId) -> FsResult<Found> {
     let node = match run(metadata.node(ino)) {
         Ok(answer) => answer.value,
         Err(FsError::Stale | FsError::NotFound) => {
             tracing::warn!(%ino, "open for writing, but there is no such inode: left to fsck");
-            return Ok(false);
+            return Ok(Found::Unreachable);
         }
         Err(error) => return Err(error),
     };
     let Layout::Object(object) = node.layout else {
         tracing::warn!(%ino, "open for writing, but without an object: left to fsck");
-        return Ok(false);
+        return Ok(Found::Unreachable);
     };
     let settled = match look_at(placement, object) {
         Ok(settled) => settled,
+        Err(error) if is_missing(&error) && never_settled(metadata, &node) => {
+            tracing::warn!(%ino, %object, "its object was never synced and went with the power: the file is empty");
+            run(metadata.inlay(ino, &[], None))?;
+            return Ok(Found::Emptied);
+        }
         Err(error) => {
             tracing::warn!(%ino, %object, %error, "its object cannot be looked at: size and times may be old");
-            return Ok(false);
+            return Ok(Found::Unreachable);
         }
     };
     let changed =
         settled.size_bytes != node.attributes.size_bytes || settled.mtime != Some(node.attributes.mtime);
     let ctime = settled.ctime.filter(|_| changed).map(|ctime| ctime.max(node.attributes.ctime));
     run(metadata.settle(ino, &Settled { ctime, ..settled }, true))?;
-    Ok(true)
+    Ok(Found::Settled)
+}
+
+/// A size above the inline maximum has been settled from an object once, which may have been synced: then a
+/// missing object is a loss that is not ours to tidy away. A file that has only ever outgrown has its old inline
+/// size; had those bytes been durable, the object would have been made so before.
+fn never_settled<M: MetadataDriver>(metadata: &M, node: &Node) -> bool {
+    node.attributes.size_bytes <= metadata.options().inline_bytes_max.into()
 }
 
 fn look_at(placement: &Placement, object: ObjectId) -> FsResult<Settled> {
@@ -98,4 +120,13 @@ fn look_at(placement: &Placement, object: ObjectId) -> FsResult<Settled> {
         ctime: Some(stat.ctime),
         kill_set_id: false,
     })
+}
+
+/// Whether the object is not there, in a pool that is.
+pub(crate) fn is_missing(error: &FsError) -> bool {
+    match error {
+        FsError::NotFound => true,
+        FsError::Backing { source, .. } => source.kind() == std::io::ErrorKind::NotFound,
+        _ => false,
+    }
 }

@@ -16,6 +16,7 @@ use crate::{
     open_inode::{OpenInode, State, Writing},
     open_object::OpenObject,
     open_table::Unclaimed,
+    recovery,
 };
 
 pub(crate) const SET_ID_BITS: u16 = 0o6000;
@@ -120,10 +121,15 @@ impl<M: MetadataDriver> Cofs<M> {
         // For writing too, so that one descriptor serves all opens.
         let file = match self.open_below(id, true) {
             Err(FsError::ReadOnly | FsError::PermissionDenied | FsError::NotPermitted) => {
-                self.open_below(id, false)?
+                self.open_below(id, false)
             }
-            other => other?,
+            other => other,
         };
+        let file = file.map_err(|error| match recovery::is_missing(&error) {
+            // Not "no such file": the file is there, its bytes are not.
+            true => FsError::corrupt(format!("inode {ino}: its object {id} is missing")),
+            false => error,
+        })?;
         Ok(Arc::new(OpenObject::new(file)))
     }
 

@@ -70,7 +70,7 @@ fn files_unlinked_while_open_are_gone_after_a_crash_with_their_objects() {
     assert_eq!(volume.fs.recovered().released, 3);
     volume.fs.collect().unwrap();
     assert_eq!(volume.objects_in_use(), 0);
-    assert_eq!(volume.fs.metadata().files(), 1);
+    assert!(run(volume.fs.metadata().unlinked_set(None, 10)).unwrap().value.is_empty());
 }
 
 #[test]
@@ -93,7 +93,7 @@ fn the_reclaim_list_goes_on_after_a_crash() {
 }
 
 #[test]
-fn a_file_whose_object_is_gone_does_not_stop_the_start() {
+fn a_file_whose_object_was_never_synced_and_went_with_the_power_is_empty() {
     let world = World::new();
     let volume = world.mount();
     let (ino, file) = volume.create("a");
@@ -101,9 +101,27 @@ fn a_file_whose_object_is_gone_does_not_stop_the_start() {
     std::fs::remove_file(volume.object_path(ino)).unwrap();
     drop(volume);
     let volume = world.mount();
+    assert_eq!(volume.fs.recovered().emptied, 1);
+    assert!(volume.is_inline(ino));
+    assert!(volume.contents(ino).is_empty());
+}
+
+#[test]
+fn a_file_whose_settled_object_is_gone_is_left_to_fsck_and_does_not_stop_the_start() {
+    let world = World::new();
+    let volume = world.mount();
+    let (ino, file) = volume.create("a");
+    volume.write(ino, file, 0, &pattern(INLINE_MAX * 2, 1));
+    volume.close(ino, file);
+    let file = volume.open(ino, RW);
+    volume.write(ino, file, 0, b"more");
+    std::fs::remove_file(volume.object_path(ino)).unwrap();
+    drop(volume);
+    let volume = world.mount();
     assert_eq!(volume.fs.recovered().unreachable, 1);
-    assert!(volume.lookup("a").is_ok());
-    assert!(run(volume.fs.open(&CONTEXT, ino, RO)).is_err());
+    assert_eq!(volume.lookup("a").unwrap().attributes.size_bytes, INLINE_MAX as u64 * 2);
+    let refused = run(volume.fs.open(&CONTEXT, ino, RO));
+    assert!(matches!(refused, Err(cofs_types::FsError::Corrupt(_))), "{refused:?}");
 }
 
 /// After a power cut that keeps `keep` unsynced commits.

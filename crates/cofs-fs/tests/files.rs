@@ -318,3 +318,48 @@ fn a_synced_writer_leaves_nothing_unsynced() {
     volume.write(entry.attributes.ino, file, 0, &pattern(INLINE_MAX * 2, 3));
     assert_eq!(world.engine.unsynced_commits(), 0);
 }
+
+#[test]
+fn the_hot_operations_cost_one_commit_or_none() {
+    let world = World::new();
+    // Access times would be commits of their own.
+    let volume = world.mount_with(FsOptions { atime: AtimeMode::Never, ..FsOptions::default() });
+    let (ino, file) = volume.create("warm");
+    volume.close(ino, file);
+    let commits = |work: &dyn Fn()| {
+        // Again, if the second's tick falls into it.
+        (0..5)
+            .map(|_| {
+                let before = world.engine.unsynced_commits();
+                work();
+                world.engine.unsynced_commits() - before
+            })
+            .min()
+            .unwrap()
+    };
+    let number = std::cell::Cell::new(0);
+    let next = || {
+        number.set(number.get() + 1);
+        format!("f{}", number.get())
+    };
+    let created = commits(&|| {
+        let (ino, file) = volume.create(&next());
+        volume.close(ino, file);
+    });
+    assert_eq!(created, 1, "create and close");
+    let (ino, file) = volume.create("written");
+    assert_eq!(commits(&|| volume.write(ino, file, 0, b"abc")), 1, "an inline write");
+    volume.close(ino, file);
+    let read = commits(&|| {
+        let file = volume.open(ino, RO);
+        assert_eq!(volume.read(ino, file, 0, 3), b"abc");
+        volume.close(ino, file);
+    });
+    assert_eq!(read, 0, "open, read, close");
+    let unlinked = commits(&|| {
+        volume.unlink(&format!("f{}", number.get()));
+        number.set(number.get() - 1);
+    });
+    assert_eq!(unlinked, 1, "unlink");
+    assert_eq!(volume.objects_in_use(), 0);
+}

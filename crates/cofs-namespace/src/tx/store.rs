@@ -109,7 +109,8 @@ impl Store {
     }
 
     pub fn files(&self) -> u64 {
-        self.files.load(Ordering::Relaxed)
+        // A crash loses up to a second's count, so that more may be removed than were counted.
+        self.files.load(Ordering::Relaxed).cast_signed().max(0).cast_unsigned()
     }
 
     pub fn count_files(&self, delta: i64) {
