@@ -81,7 +81,7 @@ fn churn(volume: &Volume, worker: u8, size: usize, step: usize) {
         Ok(_) | Err(FsError::Stale) => {}
         Err(error) => panic!("{error:?}"),
     }
-    if step % 3 == 0 {
+    if step.is_multiple_of(3) {
         let _ = run(volume.fs.unlink(&CONTEXT, InodeId::ROOT, name("shared")));
     }
     match run(volume.fs.release(ino, file.handle)) {
