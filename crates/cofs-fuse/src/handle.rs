@@ -108,10 +108,24 @@ pub fn mount<F: FileSystem>(fs: Arc<F>, point: &Path, options: &MountOptions) ->
     let session = Session::new(fs, device, settled, options)?;
     let (tell, told) = mpsc::channel();
     let thread = std::thread::Builder::new().name("cofs-mount".into());
-    let session = thread.spawn(move || session.run(uring, declined, &tell)).map_err(MountError::Thread)?;
+    let at = unfinished.point.clone().unwrap_or_default();
+    let life = move || {
+        let outcome = session.run(uring, declined, &tell);
+        remove_if_dead(&at);
+        outcome
+    };
+    let session = thread.spawn(life).map_err(MountError::Thread)?;
     let report = told.recv().map_err(|_| MountError::Thread(io::Error::other("it has panicked")))?;
     let point = unfinished.point.take().unwrap_or_default();
     Ok(Mount { point, report, session: Some(session) })
+}
+
+/// A connection that was aborted rather than unmounted leaves its mount behind, dead: nobody can use it.
+fn remove_if_dead(point: &Path) {
+    let dead = std::fs::metadata(point).is_err_and(|error| error.raw_os_error() == Some(libc::ENOTCONN));
+    if dead && let Err(error) = mount::unmount(point, Unmount::Lazily) {
+        tracing::warn!(%error, point = %point.display(), "the dead mount stays");
+    }
 }
 
 /// Errors: why not, for the report.
