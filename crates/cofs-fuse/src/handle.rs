@@ -122,8 +122,9 @@ pub fn mount<F: FileSystem>(fs: Arc<F>, point: &Path, options: &MountOptions) ->
 
 /// A connection that was aborted rather than unmounted leaves its mount behind, dead: nobody can use it.
 fn remove_if_dead(point: &Path) {
-    let dead = std::fs::metadata(point).is_err_and(|error| error.raw_os_error() == Some(libc::ENOTCONN));
-    if dead && let Err(error) = mount::unmount(point, Unmount::Lazily) {
+    if mount::is_dead(point)
+        && let Err(error) = mount::unmount(point, Unmount::Lazily)
+    {
         tracing::warn!(%error, point = %point.display(), "the dead mount stays");
     }
 }

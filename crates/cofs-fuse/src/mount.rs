@@ -193,6 +193,9 @@ fn check_point(point: &Path, options: &MountOptions) -> Result<PathBuf, MountErr
         _ => MountError::Point { point: point.into(), source },
     };
     let metadata = std::fs::metadata(point).map_err(at)?;
+    if is_dead(point) {
+        return Err(MountError::PointStale(point.into()));
+    }
     if !metadata.is_dir() {
         return Err(MountError::PointNotDirectory(point.into()));
     }
@@ -204,6 +207,12 @@ fn check_point(point: &Path, options: &MountOptions) -> Result<PathBuf, MountErr
         return Err(MountError::PointNotEmpty(point.into()));
     }
     Ok(resolved)
+}
+
+/// Whether a mount stands there that nobody serves. Asks for the space, which no kernel answers from memory
+/// as it does with attributes.
+pub(crate) fn is_dead(point: &Path) -> bool {
+    rustix::fs::statfs(point).is_err_and(|error| error == Failure::NOTCONN)
 }
 
 /// The type of the file system whose root stands at `point`, from the mount table; the topmost where several do.
