@@ -204,3 +204,23 @@ fn who_loses_too_often_runs_alone() {
     assert_eq!(node.unwrap().atime, w.stat(f).atime);
     w.audit();
 }
+
+#[test]
+fn an_answer_from_two_states_is_not_given() {
+    let w = World::new();
+    let owner = cofs_types::SetAttributes { uid: Some(1), ..Default::default() };
+    for (round, refuse) in [true, false].into_iter().enumerate() {
+        let (a, b) = (w.file(ROOT, &format!("a{round}")), w.file(ROOT, &format!("b{round}")));
+        let both = w.ns.store.read(|tx| {
+            let of_a = crate::tables::inodes::expect(tx, a)?.uid;
+            if of_a == 0 {
+                w.set(a, owner);
+                w.set(b, owner);
+            }
+            let of_b = crate::tables::inodes::expect(tx, b)?.uid;
+            // A refusal is an answer too.
+            if refuse && of_a != of_b { Err(FsError::corrupt("two states")) } else { Ok((of_a, of_b)) }
+        });
+        assert_eq!(both.unwrap(), (1, 1));
+    }
+}
