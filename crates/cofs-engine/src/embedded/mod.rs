@@ -145,6 +145,18 @@ impl EmbeddedEngine {
     }
 }
 
+impl Drop for EmbeddedEngine {
+    /// A large log is written out as a table, so that the next opening need not replay it. Nothing is lost
+    /// if this fails: the log holds everything.
+    fn drop(&mut self) {
+        const WORTH_WRITING_OUT_BYTES: u64 = 8 << 20;
+        let writable = self.check_writable().is_ok();
+        if writable && self.property(properties::CUR_SIZE_ALL_MEM_TABLES) > WORTH_WRITING_OUT_BYTES {
+            let _ = self.db.flush();
+        }
+    }
+}
+
 fn write_batch(changes: &[Change]) -> WriteBatch {
     /// Room for a record's tag and length bytes, and for the batch's own header (RocksDB, write_batch.cc).
     const OVERHEAD_BYTES: usize = 16;
