@@ -56,9 +56,15 @@ fn child_commits_for_ever() {
     });
 }
 
-/// The last acknowledged number of each thread, once the child is dead.
-fn acknowledged(child: &mut Child) -> [Option<u64>; THREADS as usize] {
+/// Enough of each thread for the death to cost something.
+const AT_STAKE: u64 = 20;
+
+/// The last acknowledged number of each thread, once the child is dead: of itself, or killed so long after
+/// something is at stake.
+fn acknowledged(child: &mut Child, killed_after: Option<Duration>) -> [Option<u64>; THREADS as usize] {
     let mut last = [None; THREADS as usize];
+    let pid = rustix::process::Pid::from_child(child);
+    let mut killer: Option<thread::JoinHandle<()>> = None;
     for line in BufReader::new(child.stdout.take().unwrap()).split(b'\n').map_while(Result::ok) {
         // The test harness prints before the first line's words.
         let line = String::from_utf8_lossy(&line).into_owned();
@@ -67,7 +73,16 @@ fn acknowledged(child: &mut Child) -> [Option<u64>; THREADS as usize] {
         if let (Some(Ok(thread)), Some(Ok(number))) = (words.next(), words.next()) {
             last[thread as usize] = Some(number);
         }
+        let at_stake = last.iter().all(|number| *number > Some(AT_STAKE));
+        if let (None, true, Some(after)) = (&killer, at_stake, killed_after) {
+            killer = Some(thread::spawn(move || {
+                thread::sleep(after);
+                rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+            }));
+        }
     }
+    assert_eq!(killer.is_some(), killed_after.is_some(), "the child ended by itself");
+    killer.map(thread::JoinHandle::join).transpose().unwrap();
     last
 }
 
@@ -76,19 +91,12 @@ fn acknowledged_commits_survive_kill_9() {
     for round in 0..5_u64 {
         let directory = tempfile::tempdir().unwrap();
         let mut child = child_command("child_commits_for_ever", directory.path()).spawn().unwrap();
-        let last = thread::scope(|scope| {
-            let pid = rustix::process::Pid::from_child(&child);
-            scope.spawn(move || {
-                thread::sleep(Duration::from_millis(150 + 70 * round));
-                rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
-            });
-            acknowledged(&mut child)
-        });
+        let last = acknowledged(&mut child, Some(Duration::from_millis(5 + 70 * round)));
         child.wait().unwrap();
         let engine = open(directory.path());
         for (thread, last) in (0..).zip(last) {
             let last = last.expect("nothing was acknowledged: nothing was at stake");
-            assert!(last > 10, "only {last} acknowledged");
+            assert!(last > AT_STAKE, "only {last} acknowledged");
             for number in 0..=last {
                 assert!(engine.get(&key(thread, number)).unwrap().is_some(), "{number} of {last} is lost");
             }
@@ -134,7 +142,7 @@ fn a_failed_write_ends_all_writing() {
     command.args(["-c", script]).arg(child.get_program()).args(child.get_args());
     command.env(DIRECTORY, directory.path()).stdout(Stdio::piped());
     let mut child = command.spawn().unwrap();
-    let last = acknowledged(&mut child)[0].expect("the child did not get to its end");
+    let last = acknowledged(&mut child, None)[0].expect("the child did not get to its end");
     assert!(child.wait().unwrap().success());
     assert!(last > 100, "{last}");
     let engine = open(directory.path());
