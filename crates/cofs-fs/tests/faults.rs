@@ -133,3 +133,36 @@ fn a_truncation_that_fails_leaves_the_file() {
     assert_eq!(volume.contents(ino), bytes);
     assert!(!volume.writing(ino));
 }
+
+#[test]
+fn bytes_that_may_be_durable_are_synced_in_their_object_before_they_move_and_others_are_not() {
+    let world = World::new();
+    let volume = world.mount();
+    // Objects ahead of need: creating one may sync numbers and directories of the pool.
+    volume.placement.fill_now(cofs_types::PoolId(0), 8).unwrap();
+    let fault = || world.store.inject(Fault::new(&[Operation::Sync], Errno::IO.raw_os_error()));
+    let (newborn, file) = volume.create("newborn");
+    volume.write(newborn, file, 0, b"abc");
+    fault();
+    volume.write(newborn, file, INLINE_MAX as u64, b"no sync needed");
+    world.store.heal();
+    volume.close(newborn, file);
+
+    let (synced, file) = volume.create("synced");
+    volume.write(synced, file, 0, b"abc");
+    run(volume.fs.fsync(synced, Some(file.handle), true)).unwrap();
+    fault();
+    assert!(volume.try_write(synced, file, INLINE_MAX as u64, b"must sync").is_err());
+    world.store.heal();
+    assert!(volume.is_inline(synced));
+    volume.close(synced, file);
+
+    let (closed, file) = volume.create("closed");
+    volume.write(closed, file, 0, b"abc");
+    volume.close(closed, file);
+    let file = volume.open(closed, RW);
+    fault();
+    assert!(volume.try_write(closed, file, INLINE_MAX as u64, b"must sync").is_err());
+    world.store.heal();
+    volume.close(closed, file);
+}
