@@ -49,6 +49,8 @@ pub const CLOCK_FROM_SECS: i64 = 1_000_000_000;
 pub enum Precision {
     /// The subject is told the time: all stamps are equal.
     Exact,
+    /// As `OwnClock`, but for directories' times.
+    OwnClockAfterCrash,
     /// As `Exact`, but for directories' times, which may lag behind in a crash.
     AfterCrash,
     /// The subject has its own clock: of the stamps, only an mtime that an operation has set is compared.
@@ -58,10 +60,11 @@ pub enum Precision {
 impl View {
     fn seen_with(mut self, precision: Precision) -> Self {
         let none = Timestamp::default();
-        if precision == Precision::AfterCrash && self.kind == FileKind::Directory {
+        let crashed = matches!(precision, Precision::AfterCrash | Precision::OwnClockAfterCrash);
+        if crashed && self.kind == FileKind::Directory {
             (self.atime, self.mtime, self.ctime) = (none, none, none);
         }
-        if precision == Precision::OwnClock {
+        if matches!(precision, Precision::OwnClock | Precision::OwnClockAfterCrash) {
             (self.atime, self.ctime) = (none, none);
             if self.mtime.secs >= CLOCK_FROM_SECS {
                 self.mtime = Timestamp { secs: CLOCK_FROM_SECS, nanos: 0 };

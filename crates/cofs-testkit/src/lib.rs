@@ -7,6 +7,7 @@
 pub mod answer;
 pub mod compare;
 pub mod directory;
+pub mod filesystem;
 pub mod model;
 pub mod namespace;
 pub mod ops;
