@@ -28,13 +28,25 @@ fn main() -> ExitCode {
         Err(error) => {
             // Help and versions go to standard output with 0, wrong usage to standard error with 2.
             let _ = error.print();
-            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(failure::EXIT_USAGE));
+            return match error.exit_code() {
+                0 => ExitCode::SUCCESS,
+                _ if is_fsck(&arguments) => ExitCode::from(verbs::fsck::USAGE),
+                _ => ExitCode::from(failure::EXIT_USAGE),
+            };
         }
     };
     match start_up(&cli).and_then(|()| cli.run()) {
         Ok(code) => code,
         Err(failure) => say(&failure.within(format!("cofs {}", cli.verb_name()))),
     }
+}
+
+/// Whether a line that could not be parsed was one for `fsck`, whose 2 would mean: restart the machine.
+fn is_fsck(arguments: &[OsString]) -> bool {
+    use clap::CommandFactory;
+    let command = cli::Cli::command();
+    let is_verb = |argument: &&OsString| command.get_subcommands().any(|verb| *argument == verb.get_name());
+    arguments.iter().skip(1).find(is_verb).is_some_and(|verb| verb == "fsck")
 }
 
 fn say(failure: &Failure) -> ExitCode {

@@ -46,7 +46,7 @@ pub fn place(path: &Path) -> Done<Place> {
         .next("findmnt -t fuse.cofs lists what is mounted"));
     }
     let found = find(path)?;
-    match mountinfo::of_store(&found.store)?.filter(is_alive) {
+    match mountinfo::of_store(&found.store)?.filter(|mount| !mount.is_dead()) {
         Some(mount) => Ok(Place::Live(mount)),
         None => Ok(Place::Store(found)),
     }
@@ -54,7 +54,7 @@ pub fn place(path: &Path) -> Done<Place> {
 
 /// The mounted volume in which `path` lies.
 pub fn containing(path: &Path) -> Done<Option<Mount>> {
-    let cannot = |error: io::Error| match error.raw_os_error().map(Errno::from_raw_os_error) {
+    let cannot = |error: io::Error| match Errno::from_io_error(&error) {
         Some(Errno::NOTCONN) => dead(path),
         _ => Failure::io("cannot reach", path, &error),
     };
@@ -64,7 +64,8 @@ pub fn containing(path: &Path) -> Done<Option<Mount>> {
     let mounts = mountinfo::mounts()?;
     let on_it = |mount: &&Mount| whole.starts_with(&mount.point);
     let same = |mount: &&Mount| fs::metadata(&mount.point).is_ok_and(|root| root.dev() == device);
-    Ok(mounts.iter().rev().filter(on_it).find(same).cloned())
+    let mount = mounts.iter().rev().filter(on_it).find(same).cloned();
+    if mount.as_ref().is_some_and(Mount::is_dead) { Err(dead(path)) } else { Ok(mount) }
 }
 
 fn dead(path: &Path) -> Failure {
@@ -81,10 +82,6 @@ fn real_path(path: &Path) -> io::Result<PathBuf> {
         }
         _ => path.canonicalize(),
     }
-}
-
-fn is_alive(mount: &Mount) -> bool {
-    fs::metadata(&mount.point).is_ok()
 }
 
 /// The volume's state, with what only the outside knows: its store.

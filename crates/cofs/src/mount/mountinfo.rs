@@ -18,6 +18,16 @@ pub struct Mount {
     pub source: PathBuf,
 }
 
+impl Mount {
+    /// Whether its process has ended. Only statfs(2) always asks it: attributes may be cached for ever.
+    pub fn is_dead(&self) -> bool {
+        matches!(
+            rustix::fs::statfs(&self.point),
+            Err(rustix::io::Errno::NOTCONN | rustix::io::Errno::CONNABORTED)
+        )
+    }
+}
+
 /// All cofs mounts that this process sees, the latest last.
 pub fn mounts() -> io::Result<Vec<Mount>> {
     Ok(fs::read("/proc/self/mountinfo")?.split(|byte| *byte == b'\n').filter_map(parse).collect())

@@ -13,7 +13,10 @@ use std::{
 
 use cofs_fs::{AtimeMode, Cofs, FileSystem, FsOptions, OpenTable, VolumeParts};
 use cofs_fuse::Mount;
-use rustix::process::{Resource, geteuid, getrlimit, setrlimit};
+use rustix::{
+    io::Errno,
+    process::{Resource, geteuid, getrlimit, setrlimit},
+};
 use serde_json::json;
 
 use crate::{
@@ -107,24 +110,19 @@ fn parse_options(args: &Args) -> Done<MountOptions> {
 
 fn check_mount_point(dir: &Path) -> Done<PathBuf> {
     let shown = dir.display();
-    let point = dir.canonicalize().map_err(|error| {
-        match error.raw_os_error().map(rustix::io::Errno::from_raw_os_error) {
-            Some(rustix::io::Errno::NOENT) => Failure::new(format!("mount point {shown} does not exist"))
-                .next(format!("make it first: mkdir {shown}")),
-            Some(rustix::io::Errno::NOTCONN) => {
-                Failure::new(format!("a dead mount is on {shown}: its process has ended"))
-                    .next(format!("take it away first: cofs umount {shown}"))
-            }
-            _ => Failure::io("cannot reach", dir, &error),
-        }
+    let dead = || {
+        Failure::new(format!("a dead mount is on {shown}: its process has ended"))
+            .next(format!("take it away first: cofs umount {shown}"))
+    };
+    let point = dir.canonicalize().map_err(|error| match Errno::from_io_error(&error) {
+        Some(Errno::NOENT) => Failure::new(format!("mount point {shown} does not exist"))
+            .next(format!("make it first: mkdir {shown}")),
+        Some(Errno::NOTCONN) => dead(),
+        _ => Failure::io("cannot reach", dir, &error),
     })?;
     if let Some(mount) = mountinfo::at(&point)? {
-        // The root of a mount whose process has gone answers ENOTCONN; resolving its path may not have asked.
-        if std::fs::metadata(&point)
-            .is_err_and(|error| error.raw_os_error() == Some(rustix::io::Errno::NOTCONN.raw_os_error()))
-        {
-            return Err(Failure::new(format!("a dead mount is on {shown}: its process has ended"))
-                .next(format!("take it away first: cofs umount {shown}")));
+        if mount.is_dead() {
+            return Err(dead());
         }
         return Err(Failure::new(format!("{} is already mounted on {shown}", mount.source.display()))
             .next("name another directory"));

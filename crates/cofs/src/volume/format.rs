@@ -9,7 +9,10 @@ use std::{
     fs, io,
     os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
+    sync::Arc,
 };
+
+use cofs_engine::Engine;
 
 use uuid::Uuid;
 
@@ -49,12 +52,20 @@ pub fn is_half_written(store: &Path) -> bool {
     store.join(PLAN).exists() && !store.join(config::FILE_NAME).exists()
 }
 
-/// Makes the volume; its store is returned as an absolute path.
+/// What fills the metadata of a new volume; it may correct the configuration.
+pub type Fill<'a> = &'a mut dyn FnMut(&Arc<dyn Engine>, &mut Config) -> Done;
+
+/// Makes an empty volume; its store is returned as an absolute path.
 pub fn format(plan: &Plan) -> Done<(PathBuf, Config)> {
+    format_with(plan, &mut |engine, config| parts::fill_empty(engine, config))
+}
+
+/// Makes a volume that `fill` gives its metadata.
+pub fn format_with(plan: &Plan, fill: Fill<'_>) -> Done<(PathBuf, Config)> {
     let made_store = make_directory(&plan.store)?;
     let store =
         plan.store.canonicalize().map_err(|error| Failure::io("cannot reach", &plan.store, &error))?;
-    let outcome = format_store(plan, &store);
+    let outcome = format_store(plan, &store, fill);
     if outcome.is_err() && made_store {
         let _ = fs::remove_file(store.join(lock::FILE_NAME));
         let _ = fs::remove_dir(&store);
@@ -62,16 +73,17 @@ pub fn format(plan: &Plan) -> Done<(PathBuf, Config)> {
     outcome.map(|config| (store, config))
 }
 
-fn format_store(plan: &Plan, store: &Path) -> Done<Config> {
+fn format_store(plan: &Plan, store: &Path, fill: Fill<'_>) -> Done<Config> {
     refuse_formatted(store)?;
     refuse_foreign(store)?;
     let _lock = StoreLock::take(store)?;
     refuse_formatted(store)?;
     clear_half_written(store)?;
-    let config = lay_out(plan, store)?;
+    let mut config = lay_out(plan, store)?;
     config.check()?;
     config.write(store, PLAN)?;
-    let finish = build(store, &config).and_then(|()| {
+    let built = build(store, &mut config, fill);
+    let finish = built.and_then(|()| config.write(store, PLAN)).and_then(|()| {
         let end = store.join(config::FILE_NAME);
         fs::rename(store.join(PLAN), &end)
             .and_then(|()| config::sync_parent(&end))
@@ -199,11 +211,11 @@ fn absolute(path: &Path) -> Done<PathBuf> {
 fn refuse_nested(store: &Path, meta: &Path, pools: &[Pool]) -> Done {
     let mut seen: Vec<(&Path, &str)> = vec![(meta, "the metadata")];
     seen.extend(pools.iter().map(|pool| (pool.directory.as_path(), pool.name.as_str())));
+    if let Some((path, name)) = seen.iter().find(|(path, _)| store.starts_with(path)) {
+        return Err(Failure::new(format!("{} ({name}) contains the store", path.display()))
+            .next("give it a directory of its own"));
+    }
     for (at, (path, name)) in seen.iter().enumerate() {
-        if store.starts_with(path) {
-            return Err(Failure::new(format!("{} ({name}) contains the store", path.display()))
-                .next("give it a directory of its own"));
-        }
         let other =
             seen.iter().skip(at + 1).find(|(other, _)| other.starts_with(path) || path.starts_with(other));
         if let Some((other, other_name)) = other {
@@ -241,7 +253,7 @@ fn make_directory(path: &Path) -> Done<bool> {
     }
 }
 
-fn build(store: &Path, config: &Config) -> Done {
+fn build(store: &Path, config: &mut Config, fill: Fill<'_>) -> Done {
     for pool in &config.pools {
         let directory = store.join(&pool.directory);
         make_directory(&directory)?;
@@ -253,5 +265,7 @@ fn build(store: &Path, config: &Config) -> Done {
     }
     let meta = config.meta_directory(store);
     make_directory(&meta)?;
-    parts::format_metadata(store, config).within(format!("metadata in {}", meta.display()))
+    let before = config.clone();
+    parts::make_metadata(store, &before, &mut |engine| fill(engine, config))
+        .within(format!("metadata in {}", meta.display()))
 }

@@ -12,7 +12,7 @@ use super::{
     config::Config,
     locality::is_local,
     lock::StoreLock,
-    parts::{open_engine, pool_config},
+    parts::{open_engine, open_placement},
 };
 use crate::{
     failure::{Done, Failure, Within},
@@ -70,8 +70,7 @@ impl Locked {
         let within = format!("metadata in {}", meta.display());
         let engine = open_engine(&self.store, &self.config).within(&within)?;
         let metadata = LocalDriver::open(Arc::new(engine), opens).within(&within)?;
-        let pools: Vec<_> = self.config.pools.iter().map(|pool| pool_config(&self.store, pool)).collect();
-        let placement = Arc::new(Placement::open(&pools, self.config.uuid).within("pools")?);
+        let placement = Arc::new(open_placement(&self.store, &self.config).within("pools")?);
         Ok(Drivers { metadata, placement })
     }
 

@@ -1,6 +1,6 @@
 //! Making and opening the parts of a volume: the engine, the name space, the pools.
 
-use std::{fs, path::Path, time::UNIX_EPOCH};
+use std::{fs, io, path::Path, sync::Arc, time::UNIX_EPOCH};
 
 use cofs_engine::{EmbeddedEngine, EmbeddedOptions, Engine, EngineError};
 use cofs_namespace::{Namespace, VolumeOptions};
@@ -16,7 +16,7 @@ use crate::failure::{Done, Failure};
 pub const POOL_MARK: &str = "cofs-pool.toml";
 
 /// A pool in the words of the placement driver.
-pub fn pool_config(store: &Path, pool: &Pool) -> PoolConfig {
+fn pool_config(store: &Path, pool: &Pool) -> PoolConfig {
     PoolConfig {
         id: PoolId(pool.id),
         name: pool.name.clone(),
@@ -53,17 +53,41 @@ pub fn remove_files(directory: &Path) {
     }
 }
 
-/// Writes the metadata of a new, empty volume, whose root belongs to who makes it.
-pub fn format_metadata(store: &Path, config: &Config) -> Done {
-    let engine = create_engine(store, config)?;
-    let options = VolumeOptions { inline_bytes_max: config.inline_max, hash_key: config.hash_key.0 };
-    let root = (geteuid().as_raw(), getegid().as_raw(), 0o755);
-    Namespace::format(&engine, &options, root, now())?;
+/// What puts the first records into a new engine.
+pub type Fill<'a> = &'a mut dyn FnMut(&Arc<dyn Engine>) -> Done;
+
+/// Makes the volume's engine in its (missing or empty) directory, has it filled, and puts it on stable storage.
+pub fn make_metadata(store: &Path, config: &Config, fill: Fill<'_>) -> Done {
+    let engine: Arc<dyn Engine> = Arc::new(create_engine(store, config)?);
+    fill(&engine)?;
     engine.sync().map_err(engine_failure)
 }
 
+/// The records of an empty volume, whose root belongs to who makes it.
+pub fn fill_empty(engine: &Arc<dyn Engine>, config: &Config) -> Done {
+    let options = VolumeOptions { inline_bytes_max: config.inline_max, hash_key: config.hash_key.0 };
+    let root = (geteuid().as_raw(), getegid().as_raw(), 0o755);
+    Ok(Namespace::format(&**engine, &options, root, now())?)
+}
+
+/// What the volume in `engine` was formatted with.
+pub fn volume_options(engine: &Arc<dyn Engine>) -> FsResult<VolumeOptions> {
+    let namespace = Namespace::open(Arc::clone(engine), Arc::new(cofs_fs::OpenTable::default()))?;
+    namespace.close(now())?;
+    Ok(namespace.options())
+}
+
+/// Whether a directory is missing or holds nothing.
+pub fn is_empty(directory: &Path) -> Done<bool> {
+    match fs::read_dir(directory) {
+        Ok(mut entries) => Ok(entries.next().is_none()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(true),
+        Err(error) => Err(Failure::io("cannot read", directory, &error)),
+    }
+}
+
 /// A new engine in the volume's (empty) directory for it.
-pub fn create_engine(store: &Path, config: &Config) -> Done<EmbeddedEngine> {
+fn create_engine(store: &Path, config: &Config) -> Done<EmbeddedEngine> {
     let mut options = EmbeddedOptions::new(config.meta_directory(store), limits::ENGINE_MEMORY_BYTES);
     options.create = true;
     EmbeddedEngine::open(&options).map_err(engine_failure)
@@ -73,6 +97,19 @@ pub fn create_engine(store: &Path, config: &Config) -> Done<EmbeddedEngine> {
 pub fn open_engine(store: &Path, config: &Config) -> Done<EmbeddedEngine> {
     let options = EmbeddedOptions::new(config.meta_directory(store), limits::ENGINE_MEMORY_BYTES);
     EmbeddedEngine::open(&options).map_err(engine_failure)
+}
+
+/// The volume's engine, as it is now; nothing below is changed.
+pub fn open_engine_read_only(store: &Path, config: &Config) -> Done<EmbeddedEngine> {
+    let mut options = EmbeddedOptions::new(config.meta_directory(store), limits::ENGINE_MEMORY_BYTES);
+    options.read_only = true;
+    EmbeddedEngine::open(&options).map_err(engine_failure)
+}
+
+/// The volume's pools.
+pub fn open_placement(store: &Path, config: &Config) -> FsResult<Placement> {
+    let pools: Vec<_> = config.pools.iter().map(|pool| pool_config(store, pool)).collect();
+    Placement::open(&pools, config.uuid)
 }
 
 fn engine_failure(error: EngineError) -> Failure {

@@ -2,32 +2,66 @@
 
 use std::sync::Arc;
 
+use cofs_engine::Engine;
 use cofs_fs::{Cofs, FileSystem, FsOptions, OpenTable, VolumeParts};
-use cofs_metadata::LocalDriver;
-use cofs_types::{Credentials, InodeId, XattrName};
+use cofs_metadata::{LocalDriver, Settled};
+use cofs_namespace::Namespace;
+use cofs_placement::Placement;
+use cofs_types::{Credentials, FsResult, InodeId, ObjectId, XattrName};
 use serde_json::Value;
 
-use super::open::Locked;
-use crate::failure::{Done, Failure};
+use super::{
+    open::Locked,
+    parts::{open_engine, open_placement},
+};
+use crate::failure::{Done, Failure, Within};
 
 /// A file system that is served to nobody.
 pub struct Tool {
     fs: Cofs<LocalDriver>,
+    placement: Arc<Placement>,
 }
 
 impl Tool {
     /// Opens the volume as a mount would, so that what a crash left is put right first.
     pub fn open(locked: &Locked) -> Done<Self> {
+        let engine = open_engine(&locked.store, &locked.config)?;
+        Self::open_with(locked, Arc::new(engine))
+    }
+
+    /// The same on an engine that is open already.
+    pub fn open_with(locked: &Locked, engine: Arc<dyn Engine>) -> Done<Self> {
         let opens = Arc::new(OpenTable::default());
-        let drivers = locked.open(opens.clone())?;
+        let metadata = LocalDriver::open(engine, opens.clone()).within("metadata")?;
+        let placement = Arc::new(open_placement(&locked.store, &locked.config).within("pools")?);
         let options = FsOptions { volume: locked.config.uuid.to_string(), ..FsOptions::default() };
-        let parts = VolumeParts { metadata: drivers.metadata, placement: drivers.placement, opens, options };
-        Ok(Self { fs: Cofs::open(parts)? })
+        let parts = VolumeParts { metadata, placement: Arc::clone(&placement), opens, options };
+        Ok(Self { fs: Cofs::open(parts)?, placement })
+    }
+
+    pub fn placement(&self) -> &Placement {
+        &self.placement
+    }
+
+    pub fn namespace(&self) -> &Namespace {
+        self.fs.metadata().namespace()
+    }
+
+    /// Takes size and times of a file from its object.
+    pub fn settle(&self, ino: InodeId, object: ObjectId) -> FsResult<()> {
+        let stat = self.placement.open_object(object, false)?.stat()?;
+        let settled = Settled {
+            size_bytes: stat.size_bytes,
+            blocks_512: stat.blocks_512,
+            mtime: Some(stat.mtime),
+            ..Settled::default()
+        };
+        self.namespace().settle(ino, &settled, true).map(drop)
     }
 
     /// What `cofs.status` tells of a live volume.
     pub fn status(&self) -> Done<Value> {
-        let name = XattrName::new(b"cofs.status").map_err(Failure::from)?;
+        let name = XattrName::new(b"cofs.status")?;
         let context = cofs_fs::Context { credentials: Credentials::ROOT, pid: 0 };
         let answer = cofs_fs::run(self.fs.getxattr(&context, InodeId::ROOT, name))?;
         serde_json::from_slice(&answer)
@@ -36,11 +70,11 @@ impl Tool {
 
     /// Deletes what is on the reclaim list.
     pub fn collect(&self) -> Done {
-        self.fs.collect().map(drop).map_err(Failure::from)
+        Ok(self.fs.collect().map(drop)?)
     }
 
     /// Closes the volume in order.
     pub fn close(self) -> Done {
-        cofs_fs::run(self.fs.detach()).map_err(Failure::from)
+        Ok(cofs_fs::run(self.fs.detach())?)
     }
 }

@@ -1,0 +1,94 @@
+//! `cofs load`: makes a volume's metadata from a dump.
+
+use std::{
+    fs::File,
+    io::{self, BufRead, BufReader},
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use cofs_engine::Engine;
+use cofs_namespace::dump::{Totals, load};
+
+use crate::{
+    failure::{Done, Failure, Within},
+    volume::{
+        config::{self, INLINE_MAX_DEFAULT},
+        format::{self, Plan},
+        open::{Locked, find},
+        parts,
+    },
+};
+
+/// Make a volume's metadata from a dump (cofs dump).
+///
+/// STORE is a new or empty directory, or a volume whose metadata directory is lost or empty: then its pools are
+/// used as they are. A new volume has new pools: the bytes of files that were in objects are not there.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// The volume's directory.
+    pub store: PathBuf,
+
+    /// The dump; `-` for standard input.
+    pub file: PathBuf,
+}
+
+pub fn run(args: &Args) -> Done {
+    let mut input = open(&args.file)?;
+    let totals = match args.store.join(config::FILE_NAME).exists() {
+        true => restore(&find(&args.store)?.lock()?, &args.file, &mut *input)?,
+        false => make(&args.store, &args.file, &mut *input)?,
+    };
+    eprintln!("Loaded {} inodes, {} records.", totals.inodes, totals.records);
+    Ok(())
+}
+
+fn open(file: &Path) -> Done<Box<dyn BufRead>> {
+    if file == Path::new("-") {
+        return Ok(Box::new(io::stdin().lock()));
+    }
+    let opened = File::open(file).map_err(|error| Failure::io("cannot read", file, &error))?;
+    Ok(Box::new(BufReader::new(opened)))
+}
+
+/// A volume of its own.
+fn make(store: &Path, file: &Path, input: &mut dyn BufRead) -> Done<Totals> {
+    let plan =
+        Plan { store: store.to_owned(), meta: None, pools: Vec::new(), inline_max: INLINE_MAX_DEFAULT };
+    let mut totals = Totals::default();
+    let (_, config) = format::format_with(&plan, &mut |engine, config| {
+        totals = fill(engine, file, input)?;
+        let options = parts::volume_options(engine).within(file.display())?;
+        config.inline_max = options.inline_bytes_max;
+        config.hash_key = config::HashKey(options.hash_key);
+        Ok(())
+    })?;
+    tracing::info!(uuid = %config.uuid, "a new volume");
+    Ok(totals)
+}
+
+/// The metadata of a volume that has lost them.
+fn restore(locked: &Locked, file: &Path, input: &mut dyn BufRead) -> Done<Totals> {
+    let meta = locked.config.meta_directory(&locked.store);
+    if !parts::is_empty(&meta)? {
+        let shown = locked.store.display();
+        return Err(Failure::new(format!(
+            "{shown} is already a volume, and has its metadata in {}",
+            meta.display()
+        ))
+        .next("name a new store, or move that directory away first"));
+    }
+    let mut totals = Totals::default();
+    let made = parts::make_metadata(&locked.store, &locked.config, &mut |engine| {
+        totals = fill(engine, file, input)?;
+        Ok(())
+    });
+    if made.is_err() {
+        parts::remove_files(&meta);
+    }
+    made.map(|()| totals)
+}
+
+fn fill(engine: &Arc<dyn Engine>, file: &Path, input: &mut dyn BufRead) -> Done<Totals> {
+    load(&**engine, input).within(file.display())
+}

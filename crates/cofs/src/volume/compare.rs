@@ -1,0 +1,183 @@
+//! The metadata held against the pools, in both directions: data that names lead to and that are not there,
+//! and data that no name leads to.
+//!
+//! Every object that an inode has is noted (24 bytes each) before the pools are read once; so an object whose
+//! tag was lost is never taken for nobody's. Nobody may change the volume meanwhile, except that objects which
+//! nothing leads to are removed.
+
+use std::fmt;
+
+use cofs_namespace::check::{Checker, Ownership};
+use cofs_placement::{FoundObject, Placement};
+use cofs_types::{FsResult, InodeId, ObjectId, PoolId, limits};
+
+/// An inode's object, as the metadata have it.
+struct Expected {
+    object: ObjectId,
+    ino: InodeId,
+    size_bytes: u64,
+    found: bool,
+    /// Its size stands in the object until the next mount settles it.
+    writing: bool,
+}
+
+/// A contradiction between metadata and pools.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Contradiction {
+    /// A file's bytes are gone. No repair can bring them back.
+    Missing { ino: InodeId, object: ObjectId },
+    /// Two inodes have one object.
+    Shared { ino: InodeId, other: InodeId, object: ObjectId },
+    /// Nobody has it: a crash left it.
+    Orphan { object: ObjectId, size_bytes: u64 },
+    /// Its tag says another inode than the one that has it, or none.
+    Tag { object: ObjectId, ino: InodeId, tag: Option<InodeId> },
+    /// The inode's size is not the object's, though nobody had it open for writing.
+    Size { ino: InodeId, object: ObjectId, stored: u64, found: u64 },
+    /// A pool could not be read: its objects are not compared.
+    Unread { pool: PoolId, why: String },
+    /// Something in a pool that cofs did not put there.
+    Foreign { pool: PoolId, path: std::path::PathBuf },
+}
+
+impl fmt::Display for Contradiction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Missing { ino, object } => {
+                write!(
+                    f,
+                    "object {object} of inode {ino} is missing: its bytes are lost; remove the file (find -inum {ino})"
+                )
+            }
+            Self::Shared { ino, other, object } => {
+                write!(
+                    f,
+                    "object {object} belongs to inodes {other} and {ino}: copy both files and remove them"
+                )
+            }
+            Self::Orphan { object, size_bytes } => {
+                write!(
+                    f,
+                    "object {object} of {size_bytes} bytes belongs to no inode: put it on the reclaim list"
+                )
+            }
+            Self::Tag { object, ino, tag: Some(tag) } => {
+                write!(f, "object {object} of inode {ino} is tagged with inode {tag}: correct it")
+            }
+            Self::Tag { object, ino, tag: None } => {
+                write!(f, "object {object} of inode {ino} is not tagged: tag it")
+            }
+            Self::Size { ino, object, stored, found } => {
+                write!(f, "inode {ino} has {stored} bytes, its object {object} {found}: take the object's")
+            }
+            Self::Unread { pool, why } => write!(f, "pool {} cannot be read: {why}", pool.0),
+            Self::Foreign { pool, path } => {
+                write!(f, "{} in pool {} was not put there by cofs: look at it", path.display(), pool.0)
+            }
+        }
+    }
+}
+
+/// What the comparison found.
+#[derive(Debug, Default)]
+pub struct Compared {
+    /// Objects in the pools, without those that wait to be taken.
+    pub objects: u64,
+    pub contradictions: Vec<Contradiction>,
+    /// There were more than are told.
+    pub more: bool,
+}
+
+impl Compared {
+    fn add(&mut self, contradiction: Contradiction) {
+        if self.contradictions.len() < limits::CHECK_PROBLEMS_MAX {
+            self.contradictions.push(contradiction);
+        } else {
+            self.more = true;
+        }
+    }
+}
+
+/// Compares the metadata with every pool. Errors: those of the engine.
+pub fn compare(checker: &Checker<'_>, placement: &Placement) -> FsResult<Compared> {
+    let mut compared = Compared::default();
+    let mut expected = expected(checker, &mut compared)?;
+    let mut unread = Vec::new();
+    for pool in placement.space() {
+        let mut engine = Ok(());
+        let walked = placement.scan(pool.id, &mut |found| {
+            engine = meet(checker, &mut expected, &mut compared, pool.id, found);
+            engine.clone()
+        });
+        engine?;
+        if let Err(error) = walked {
+            unread.push(pool.id);
+            compared.add(Contradiction::Unread { pool: pool.id, why: error.to_string() });
+        }
+    }
+    // A file that was being written when the power went may have lost its object with it: the next mount
+    // settles that.
+    let is_lost = |one: &&Expected| !one.found && !one.writing && !unread.contains(&one.object.pool());
+    for lost in expected.iter().filter(is_lost) {
+        compared.add(Contradiction::Missing { ino: lost.ino, object: lost.object });
+    }
+    Ok(compared)
+}
+
+/// Every object that an inode has, ascending.
+fn expected(checker: &Checker<'_>, compared: &mut Compared) -> FsResult<Vec<Expected>> {
+    let mut expected = Vec::new();
+    checker.objects(&mut |ino, object, inode| {
+        let (size_bytes, writing) = (inode.size_bytes, inode.writing);
+        expected.push(Expected { object, ino, size_bytes, found: false, writing });
+        Ok(())
+    })?;
+    expected.sort_by_key(|one| one.object);
+    for pair in expected.windows(2) {
+        if let [first, second] = pair
+            && first.object == second.object
+        {
+            compared.add(Contradiction::Shared { ino: second.ino, other: first.ino, object: first.object });
+        }
+    }
+    Ok(expected)
+}
+
+fn meet(
+    checker: &Checker<'_>,
+    expected: &mut [Expected],
+    compared: &mut Compared,
+    pool: PoolId,
+    found: FoundObject,
+) -> FsResult<()> {
+    let (id, owner, size_bytes, ready) = match found {
+        FoundObject::Object { id, owner, size_bytes, ready, .. } => (id, owner, size_bytes, ready),
+        FoundObject::Foreign { path } => {
+            compared.add(Contradiction::Foreign { pool, path });
+            return Ok(());
+        }
+    };
+    let from = expected.partition_point(|one| one.object < id);
+    let mut mine = expected.iter_mut().skip(from).take_while(|one| one.object == id).peekable();
+    if mine.peek().is_none() {
+        if !ready {
+            compared.objects += 1;
+            if checker.ownership(id, owner)? == Ownership::Orphan {
+                compared.add(Contradiction::Orphan { object: id, size_bytes });
+            }
+        }
+        return Ok(());
+    }
+    compared.objects += 1;
+    for one in mine {
+        one.found = true;
+        if owner != Some(one.ino) {
+            compared.add(Contradiction::Tag { object: id, ino: one.ino, tag: owner });
+        }
+        if !one.writing && one.size_bytes != size_bytes {
+            let (ino, stored) = (one.ino, one.size_bytes);
+            compared.add(Contradiction::Size { ino, object: id, stored, found: size_bytes });
+        }
+    }
+    Ok(())
+}
