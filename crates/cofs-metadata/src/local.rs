@@ -10,7 +10,7 @@ use cofs_engine::Engine;
 use cofs_namespace::Namespace;
 use cofs_types::{
     Credentials, FsResult, InodeId, Name, NewInode, ObjectId, RenameMode, SetAttributes, Timestamp,
-    XattrMode, XattrName,
+    XattrMode, XattrName, limits,
 };
 use parking_lot::Mutex;
 
@@ -19,52 +19,32 @@ use crate::{
     VolumeOptions, clock::Clock, sync_group::SyncGroup, ticker::Ticker,
 };
 
-/// A name space, the clock, and the thread that commits directory times.
+/// A name space, the clock, and the thread that commits directory times and syncs what nobody asks for.
 pub struct LocalDriver {
-    namespace: Arc<Namespace>,
+    local: Arc<Local>,
     ticker: Mutex<Option<Ticker>>,
-    clock: Arc<Clock>,
+}
+
+/// What the callers and the ticker share.
+struct Local {
+    namespace: Namespace,
+    clock: Clock,
     /// Something was changed since the last sync began. Written only when it turns, so that the threads
     /// that change things share its cache line.
     dirty: AtomicBool,
     syncs: SyncGroup,
 }
 
-impl LocalDriver {
-    /// Opens the volume in `engine`; `opens` is asked which inodes are open. Errors: those of
-    /// `Namespace::open` (not formatted, a newer format, an engine that fails).
-    pub fn open(engine: Arc<dyn Engine>, opens: Arc<dyn OpenInodes>) -> FsResult<Self> {
-        let namespace = Arc::new(Namespace::open(engine, opens)?);
-        let theirs = Arc::clone(&namespace);
-        let clock = Arc::new(Clock::default());
-        let ticking = Arc::clone(&clock);
-        let ticker = Ticker::start(move || theirs.flush(ticking.now()))?;
-        Ok(Self {
-            namespace,
-            ticker: Mutex::new(Some(ticker)),
-            clock,
-            // A crash may have left commits that no sync has covered.
-            dirty: AtomicBool::new(true),
-            syncs: SyncGroup::default(),
-        })
-    }
-
-    /// The name space itself, for the tools that check it.
-    pub fn namespace(&self) -> &Namespace {
-        &self.namespace
-    }
-
-    fn ask<T>(&self, question: impl FnOnce(&Namespace) -> FsResult<T>) -> FsResult<Answer<T>> {
-        question(&self.namespace).map(Answer::forever)
-    }
-
-    fn change<T>(&self, change: impl FnOnce(&Namespace, Timestamp) -> FsResult<T>) -> FsResult<Answer<T>> {
-        let result = change(&self.namespace, self.clock.now());
-        // After the change and whatever its outcome: an unknown one may have happened.
+impl Local {
+    fn sync(&self) -> FsResult<()> {
         if !self.dirty.load(Ordering::SeqCst) {
-            self.dirty.store(true, Ordering::SeqCst);
+            // A sync that runs may be the one that covers the caller's changes, and it may fail.
+            self.syncs.wait();
+            if !self.dirty.load(Ordering::SeqCst) {
+                return Ok(());
+            }
         }
-        result.map(Answer::forever)
+        self.syncs.sync(|| self.sync_now())
     }
 
     fn sync_now(&self) -> FsResult<()> {
@@ -72,18 +52,61 @@ impl LocalDriver {
         self.dirty.store(false, Ordering::SeqCst);
         self.namespace.sync(self.clock.now()).inspect_err(|_| self.dirty.store(true, Ordering::SeqCst))
     }
+
+    /// The ticker's work: directory times are committed at each tick, and now and then everything is
+    /// synced, as `commit=5` of ext4 does: syncfs(2) does not reach a FUSE daemon, and users expect a power
+    /// cut to cost seconds, not hours.
+    fn tick(&self, number: u32) -> FsResult<()> {
+        self.namespace.flush(self.clock.now())?;
+        if number.is_multiple_of(limits::SYNC_TICKS) { self.sync() } else { Ok(()) }
+    }
+}
+
+impl LocalDriver {
+    /// Opens the volume in `engine`; `opens` is asked which inodes are open. Errors: those of
+    /// `Namespace::open` (not formatted, a newer format, an engine that fails).
+    pub fn open(engine: Arc<dyn Engine>, opens: Arc<dyn OpenInodes>) -> FsResult<Self> {
+        let local = Arc::new(Local {
+            namespace: Namespace::open(engine, opens)?,
+            clock: Clock::default(),
+            // A crash may have left commits that no sync has covered.
+            dirty: AtomicBool::new(true),
+            syncs: SyncGroup::default(),
+        });
+        let ticking = Arc::clone(&local);
+        let ticker = Ticker::start(move |number| ticking.tick(number))?;
+        Ok(Self { local, ticker: Mutex::new(Some(ticker)) })
+    }
+
+    /// The name space itself, for the tools that check it.
+    pub fn namespace(&self) -> &Namespace {
+        &self.local.namespace
+    }
+
+    fn ask<T>(&self, question: impl FnOnce(&Namespace) -> FsResult<T>) -> FsResult<Answer<T>> {
+        question(&self.local.namespace).map(Answer::forever)
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&Namespace, Timestamp) -> FsResult<T>) -> FsResult<Answer<T>> {
+        let result = change(&self.local.namespace, self.local.clock.now());
+        // After the change and whatever its outcome: an unknown one may have happened.
+        if !self.local.dirty.load(Ordering::SeqCst) {
+            self.local.dirty.store(true, Ordering::SeqCst);
+        }
+        result.map(Answer::forever)
+    }
 }
 
 #[rustfmt::skip]
 impl MetadataDriver for LocalDriver {
     fn now(&self) -> Timestamp {
-        self.clock.now()
+        self.local.clock.now()
     }
     fn witness(&self, stamp: Timestamp) {
-        self.clock.witness(stamp);
+        self.local.clock.witness(stamp);
     }
     fn options(&self) -> VolumeOptions {
-        self.namespace.options()
+        self.local.namespace.options()
     }
 
     async fn lookup(&self, c: &Credentials<'_>, parent: InodeId, name: &Name) -> FsResult<Answer<Node>> {
@@ -182,29 +205,22 @@ impl MetadataDriver for LocalDriver {
 
     fn needs_sync(&self) -> bool {
         // In this order: a sync shows that it runs before it takes the flag back.
-        self.dirty.load(Ordering::SeqCst) || self.syncs.running()
+        self.local.dirty.load(Ordering::SeqCst) || self.local.syncs.running()
     }
     fn syncs_started(&self) -> u64 {
-        self.syncs.started()
+        self.local.syncs.started()
     }
     async fn sync(&self) -> FsResult<()> {
-        if !self.dirty.load(Ordering::SeqCst) {
-            // A sync that runs may be the one that covers the caller's changes, and it may fail.
-            self.syncs.wait();
-            if !self.dirty.load(Ordering::SeqCst) {
-                return Ok(());
-            }
-        }
-        self.syncs.sync(|| self.sync_now())
+        self.local.sync()
     }
     async fn close(&self) -> FsResult<()> {
         drop(self.ticker.lock().take());
-        self.namespace.close(self.clock.now())
+        self.local.namespace.close(self.local.clock.now())
     }
     fn files(&self) -> u64 {
-        self.namespace.files()
+        self.local.namespace.files()
     }
     fn engine_stats(&self) -> EngineStats {
-        self.namespace.engine_stats()
+        self.local.namespace.engine_stats()
     }
 }

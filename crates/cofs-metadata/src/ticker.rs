@@ -1,4 +1,4 @@
-//! What must happen each second though nobody asks: gathered directory times are committed.
+//! What must happen each second though nobody asks.
 
 use std::{
     sync::Arc,
@@ -13,7 +13,7 @@ struct Shared {
     wake: Condvar,
 }
 
-/// Runs its work once per [`limits::DIRECTORY_TIMES_LAG`] until it is dropped. Dropping it does no work, so
+/// Runs its work, which is told the tick's number, once per [`limits::DIRECTORY_TIMES_LAG`] until it is dropped. Dropping it does no work, so
 /// that a test can end a driver as a crash would.
 pub(crate) struct Ticker {
     shared: Arc<Shared>,
@@ -21,20 +21,22 @@ pub(crate) struct Ticker {
 }
 
 impl Ticker {
-    pub(crate) fn start(mut work: impl FnMut() -> FsResult<()> + Send + 'static) -> FsResult<Self> {
+    pub(crate) fn start(mut work: impl FnMut(u32) -> FsResult<()> + Send + 'static) -> FsResult<Self> {
         let shared = Arc::new(Shared { stopped: Mutex::new(false), wake: Condvar::new() });
         let theirs = Arc::clone(&shared);
         let thread = thread::Builder::new()
             .name("cofs-ticker".into())
             .spawn(move || {
                 let mut failing = false;
+                let mut number: u32 = 0;
                 while theirs.sleep() {
-                    match work() {
+                    number = number.wrapping_add(1);
+                    match work(number) {
                         Ok(()) => failing = false,
                         // Told once: the same error would come each second.
                         Err(error) if !failing => {
                             failing = true;
-                            tracing::warn!(%error, "directory times cannot be committed");
+                            tracing::warn!(%error, "what waits in memory cannot be put on the disk");
                         }
                         Err(_) => {}
                     }

@@ -154,3 +154,5 @@ pub const RECLAIM_GATHER: Duration = Duration::from_millis(50);
 /// How long the collector waits after a failure: at first, and at most.
 pub const RECLAIM_BACKOFF_MIN: Duration = Duration::from_secs(1);
 pub const RECLAIM_BACKOFF_MAX: Duration = Duration::from_secs(60);
+/// Metadata that nobody asked to sync is synced each so many of these: what a power cut costs at most.
+pub const SYNC_TICKS: u32 = 5;
