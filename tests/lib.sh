@@ -132,13 +132,13 @@ shell_syntax() {
 build_everything() {
     cargo build --release --workspace --locked
     cargo test --release --workspace --locked --no-run
-    cargo test --release --workspace --locked --no-run --message-format=json 2>/dev/null >"$WORK/build.json"
+    cargo test --release --workspace --locked --no-run --message-format=json 2>/dev/null >"$CARGO_TARGET_DIR/cofs-tests.json"
 }
 
 # test_binary NAME: the executable of the integration test NAME of cofs-testkit.
 test_binary() {
     jq -r --arg name "$1" 'select(.reason == "compiler-artifact" and .profile.test and .target.name == $name
-        and (.target.kind | index("test")) and .executable != null) | .executable' "$WORK/build.json" | head -n 1
+        and (.target.kind | index("test")) and .executable != null) | .executable' "$CARGO_TARGET_DIR/cofs-tests.json" | head -n 1
 }
 
 # cargo test, counted by test, not by crate.

@@ -4,7 +4,7 @@
 # `config_up` leaves the directory under test in $MNT; `config_down` takes all of it away again.
 
 URING_SWITCH=/sys/module/fuse/parameters/enable_uring
-COFS=${CARGO_TARGET_DIR:-target}/release/cofs
+COFS=${COFS_TEST_BINARY:-${CARGO_TARGET_DIR:-target}/release/cofs} # another one can be put to the test
 
 # What a configuration cannot have on this machine; nothing if it can.
 config_lacks() {
@@ -75,7 +75,7 @@ config_up() {
         URING_WAS=${URING_WAS:-$(cat "$URING_SWITCH")}
         echo Y >"$URING_SWITCH"
     fi
-    "$COFS" format "$STORE"
+    "$COFS" format "$STORE" >>"$LOGS/daemon.log" 2>&1
     volume_up
 }
 

@@ -17,7 +17,13 @@ pjdfstest_both() {
     local program=("$TOOLS/pjdfstest-0.2.2/bin/pjdfstest" --secondary-fs "$1" --path "$MNT") status=0
     sed 's/^allow_remount = false/allow_remount = true/' tests/ledger/pjdfstest.toml >"$WORK/pjdfstest-remount.toml"
     timeout --kill-after=10 900 "${program[@]}" --configuration-file tests/ledger/pjdfstest.toml || status=1
-    timeout --kill-after=10 300 "${program[@]}" --configuration-file "$WORK/pjdfstest-remount.toml" erofs || status=1
+    # It remounts by mount(8), which for a FUSE type would look for a helper that is installed: -i asks for none.
+    mkdir -p "$WORK/bin"
+    printf '#!/bin/sh\nexec %s -i "$@"\n' "$(command -v mount)" >"$WORK/bin/mount"
+    chmod +x "$WORK/bin/mount"
+    PATH=$WORK/bin:$PATH timeout --kill-after=10 300 "${program[@]}" \
+        --configuration-file "$WORK/pjdfstest-remount.toml" erofs || status=1
+    rm -r "$WORK/bin"
     return "$status"
 }
 
