@@ -194,9 +194,10 @@ pub trait FileSystem: Send + Sync + 'static {
     fn flush(&self, ino: InodeId, handle: HandleId) -> impl Future<Output = Answer<()>> + Send;
     fn fsync(&self, ino: InodeId, handle: Option<HandleId>, data_only: bool) -> impl Future<Output = Answer<()>> + Send;
     fn release(&self, ino: InodeId, handle: HandleId) -> impl Future<Output = Answer<()>> + Send;
-    fn fallocate(&self, ino: InodeId, handle: HandleId, mode: FallocateMode, offset: u64, len: u64) -> impl Future<Output = Answer<()>> + Send;
+    /// By a caller who is not root, a change of bytes takes the set-id bits away, as with `write`.
+    fn fallocate(&self, ctx: &Context<'_>, ino: InodeId, handle: HandleId, mode: FallocateMode, offset: u64, len: u64) -> impl Future<Output = Answer<()>> + Send;
     fn lseek(&self, ino: InodeId, handle: HandleId, offset: u64, whence: SeekWhence) -> impl Future<Output = Answer<u64>> + Send;
-    fn copy_range(&self, from: (InodeId, HandleId, u64), to: (InodeId, HandleId, u64), len: u64) -> impl Future<Output = Answer<u64>> + Send;
+    fn copy_range(&self, ctx: &Context<'_>, from: (InodeId, HandleId, u64), to: (InodeId, HandleId, u64), len: u64) -> impl Future<Output = Answer<u64>> + Send;
 
     // Directories.
     fn opendir(&self, ctx: &Context<'_>, ino: InodeId) -> impl Future<Output = Answer<OpenedDirectory>> + Send;

@@ -72,8 +72,8 @@ impl<M: MetadataDriver> FileSystem for Cofs<M> {
     async fn setxattr(&self, ctx: &Context<'_>, ino: InodeId, name: &XattrName, value: &[u8], mode: XattrMode, kill_set_gid: bool) -> FsResult<()> {
         self.do_setxattr(ctx, ino, name, value, mode, kill_set_gid).await
     }
-    async fn listxattr(&self, _ctx: &Context<'_>, ino: InodeId) -> FsResult<Bytes> {
-        Ok(self.metadata.listxattr(ino).await?.value)
+    async fn listxattr(&self, ctx: &Context<'_>, ino: InodeId) -> FsResult<Bytes> {
+        self.do_listxattr(ctx, ino).await
     }
     async fn removexattr(&self, ctx: &Context<'_>, ino: InodeId, name: &XattrName) -> FsResult<()> {
         self.do_removexattr(ctx, ino, name).await
@@ -107,14 +107,14 @@ impl<M: MetadataDriver> FileSystem for Cofs<M> {
     async fn release(&self, ino: InodeId, handle: HandleId) -> FsResult<()> {
         self.do_release(ino, handle).await
     }
-    async fn fallocate(&self, ino: InodeId, handle: HandleId, mode: FallocateMode, offset: u64, len: u64) -> FsResult<()> {
-        self.do_fallocate(ino, handle, mode, offset, len).await
+    async fn fallocate(&self, ctx: &Context<'_>, ino: InodeId, handle: HandleId, mode: FallocateMode, offset: u64, len: u64) -> FsResult<()> {
+        self.do_fallocate(ctx, ino, handle, mode, offset, len).await
     }
     async fn lseek(&self, ino: InodeId, handle: HandleId, offset: u64, whence: SeekWhence) -> FsResult<u64> {
         self.do_lseek(ino, handle, offset, whence).await
     }
-    async fn copy_range(&self, from: (InodeId, HandleId, u64), to: (InodeId, HandleId, u64), len: u64) -> FsResult<u64> {
-        self.do_copy_range(from, to, len).await
+    async fn copy_range(&self, ctx: &Context<'_>, from: (InodeId, HandleId, u64), to: (InodeId, HandleId, u64), len: u64) -> FsResult<u64> {
+        self.do_copy_range(ctx, from, to, len).await
     }
 
     async fn opendir(&self, _ctx: &Context<'_>, ino: InodeId) -> FsResult<OpenedDirectory> {

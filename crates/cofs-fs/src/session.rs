@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use cofs_metadata::{MetadataDriver, Node};
 use cofs_placement::ObjectFile;
-use cofs_types::{FsError, FsResult, InodeId, Layout, ObjectId, failpoint};
+use cofs_types::{Attributes, FsError, FsResult, InodeId, Layout, ObjectId, Timestamp, failpoint};
 
 use crate::{
     Cofs, blocking,
@@ -90,20 +90,20 @@ impl<M: MetadataDriver> Cofs<M> {
         };
         if let Layout::Object(id) = node.layout {
             state.object = Some(self.open_object(ino, id)?);
-            self.choose_path(state)?;
+            self.choose_path(state, &node.attributes)?;
         }
         Ok(())
     }
 
     /// Passthrough, if the kernel takes the object. Files with set-id bits go through the daemon, which takes
     /// these bits away when someone else writes; the kernel would not.
-    pub(crate) fn choose_path(&self, state: &mut State) -> FsResult<()> {
+    pub(crate) fn choose_path(&self, state: &mut State, record: &Attributes) -> FsResult<()> {
         let object = Arc::clone(state.object()?);
         let pool = object.file.id().pool();
         let Some(kernel) = self.passthrough_of(pool).filter(|_| !state.set_id) else { return Ok(()) };
         match object.register(kernel) {
             Ok(_) => {
-                state.atime_before = Some(object.file.stat()?.atime);
+                state.atime_before = Some(self.access_time_below(&object.file, record)?);
                 state.passthrough = true;
             }
             Err(error) => {
@@ -112,6 +112,19 @@ impl<M: MetadataDriver> Cofs<M> {
             }
         }
         Ok(())
+    }
+
+    /// The access time from which the file system below goes on when the kernel reads there. What is due by the
+    /// record must be due there too: the object may have been read since the record's time was set.
+    fn access_time_below(&self, file: &ObjectFile, record: &Attributes) -> FsResult<Timestamp> {
+        let stat = file.stat()?;
+        let now = self.metadata.now();
+        let due_below = stat.atime.relatime_due(stat.mtime, stat.ctime, now);
+        if due_below || self.options.read_only || !self.options.atime.due(record, now) || !file.writable() {
+            return Ok(stat.atime);
+        }
+        file.set_times(Some(record.atime), None)?;
+        Ok(file.stat()?.atime)
     }
 
     fn open_object(&self, ino: InodeId, id: ObjectId) -> FsResult<Arc<OpenObject>> {

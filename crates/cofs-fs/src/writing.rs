@@ -6,10 +6,10 @@
 use std::sync::Arc;
 
 use cofs_metadata::{MetadataDriver, Settled};
-use cofs_types::{Attributes, FsResult, InodeId, failpoint};
+use cofs_types::{Attributes, Credentials, FsResult, InodeId, Layout, SetAttributes, failpoint};
 
 use crate::{
-    Cofs,
+    Cofs, Context,
     open_inode::{Merged, OpenInode, State, Writing},
     session::SET_ID_BITS,
 };
@@ -79,6 +79,28 @@ impl<M: MetadataDriver> Cofs<M> {
         self.metadata.settle(ino, &settled(&merged, true), false).await?;
         failpoint("fs.write.set_id_killed");
         state.writing = Some(Writing { before: Some(merged.stat) });
+        state.set_id = false;
+        Ok(())
+    }
+
+    /// Before a change of bytes whose request does not say whether it takes the set-id bits away (fallocate,
+    /// copy_file_range): it does, unless root makes it.
+    pub(crate) async fn change_by(
+        &self,
+        ctx: &Context<'_>,
+        inode: &OpenInode,
+        state: &mut State,
+    ) -> FsResult<()> {
+        if ctx.credentials.uid == 0 || !state.set_id {
+            return Ok(());
+        }
+        if state.layout != Layout::Inline {
+            self.enter_writing_now(inode, state).await?;
+            return self.kill_set_id(inode.ino, state).await;
+        }
+        let size = self.metadata.node(inode.ino).await?.value.attributes.size_bytes;
+        let change = SetAttributes { size_bytes: Some(size), kill_set_id: true, ..SetAttributes::default() };
+        self.metadata.setattr(&Credentials::ROOT, inode.ino, &change).await?;
         state.set_id = false;
         Ok(())
     }

@@ -89,7 +89,8 @@ impl Subject {
     fn fallocate(&mut self, mode: FallocateMode, at: usize, len: usize) {
         self.reserved = true;
         let file = self.file;
-        run(self.volume().fs.fallocate(self.ino, file.handle, mode, at as u64, len as u64)).unwrap();
+        run(self.volume().fs.fallocate(&CONTEXT, self.ino, file.handle, mode, at as u64, len as u64))
+            .unwrap();
         let keep = !matches!(
             mode,
             FallocateMode::Allocate { keep_size: false } | FallocateMode::ZeroRange { keep_size: false }
@@ -107,6 +108,7 @@ impl Subject {
         let overlap = from < to + len && to < from + len;
         let handle = self.file.handle;
         let copied = run(self.volume().fs.copy_range(
+            &CONTEXT,
             (self.ino, handle, from as u64),
             (self.ino, handle, to as u64),
             len as u64,

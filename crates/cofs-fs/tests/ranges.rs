@@ -38,7 +38,8 @@ fn every_mode_leaves_the_bytes_and_the_size_it_should() {
                 let (ino, file) = volume.create("a");
                 let mut model = pattern(size, 7);
                 volume.write(ino, file, 0, &model);
-                run(volume.fs.fallocate(ino, file.handle, mode, offset as u64, len as u64)).unwrap();
+                run(volume.fs.fallocate(&CONTEXT, ino, file.handle, mode, offset as u64, len as u64))
+                    .unwrap();
                 apply(&mut model, mode, offset, len);
                 assert_eq!(volume.stat(ino).size_bytes, model.len() as u64, "{case}");
                 assert_eq!(volume.read(ino, file, 0, big * 2), model, "{case}");
@@ -61,7 +62,7 @@ fn what_the_file_system_below_cannot_zero_is_zeroed_by_hand() {
         let unsupported = rustix::io::Errno::OPNOTSUPP.raw_os_error();
         // The second time the hole is refused as well.
         world.store.inject(Fault::new(&[Operation::Allocate], unsupported).times(1 + passing));
-        run(volume.fs.fallocate(ino, file.handle, ZERO, 100, INLINE_MAX as u64 * 2)).unwrap();
+        run(volume.fs.fallocate(&CONTEXT, ino, file.handle, ZERO, 100, INLINE_MAX as u64 * 2)).unwrap();
         apply(&mut model, ZERO, 100, INLINE_MAX * 2);
         assert_eq!(volume.read(ino, file, 0, INLINE_MAX * 4), model);
         volume.close(ino, file);
@@ -76,7 +77,7 @@ fn space_asked_for_keeps_a_small_file_in_its_object() {
     let volume = World::new().mount();
     let (ino, file) = volume.create("a");
     volume.write(ino, file, 0, b"small");
-    run(volume.fs.fallocate(ino, file.handle, KEEP, 0, 1 << 20)).unwrap();
+    run(volume.fs.fallocate(&CONTEXT, ino, file.handle, KEEP, 0, 1 << 20)).unwrap();
     volume.close(ino, file);
     assert!(!volume.is_inline(ino));
     assert!(volume.stat(ino).blocks_512 >= 2048);
@@ -87,7 +88,7 @@ fn space_asked_for_keeps_a_small_file_in_its_object() {
 fn nonsense_ranges_are_refused() {
     let volume = World::new().mount();
     let (ino, file) = volume.create("a");
-    let ask = |offset, len| run(volume.fs.fallocate(ino, file.handle, GROW, offset, len));
+    let ask = |offset, len| run(volume.fs.fallocate(&CONTEXT, ino, file.handle, GROW, offset, len));
     assert!(matches!(ask(0, 0), Err(FsError::InvalidArgument(_))));
     assert!(matches!(ask(u64::MAX, 2), Err(FsError::FileTooLarge)));
     assert!(matches!(ask(i64::MAX as u64, 1), Err(FsError::FileTooLarge)));
@@ -149,7 +150,7 @@ fn copy(
 ) -> FsResult<usize> {
     let source = (from.0, from.1.handle, from.2 as u64);
     let target = (to.0, to.1.handle, to.2 as u64);
-    run(volume.fs.copy_range(source, target, len as u64)).map(|copied| copied as usize)
+    run(volume.fs.copy_range(&CONTEXT, source, target, len as u64)).map(|copied| copied as usize)
 }
 
 #[test]

@@ -6,13 +6,14 @@ use cofs_metadata::MetadataDriver;
 use cofs_types::{FsError, FsResult, InodeId, Layout, failpoint, limits};
 
 use crate::{
-    Cofs, HandleId, blocking, handle::Handle, open_inode::OpenInode, open_object::OpenObject,
+    Cofs, Context, HandleId, blocking, handle::Handle, open_inode::OpenInode, open_object::OpenObject,
     ops::write::range_end,
 };
 
 impl<M: MetadataDriver> Cofs<M> {
     pub(crate) async fn do_copy_range(
         &self,
+        ctx: &Context<'_>,
         from: (InodeId, HandleId, u64),
         to: (InodeId, HandleId, u64),
         len: u64,
@@ -29,6 +30,7 @@ impl<M: MetadataDriver> Cofs<M> {
         let target = self.opens.get(to.0).ok_or(FsError::BadHandle)?;
         target.check_poison()?;
         blocking().await;
+        self.change_by(ctx, &target, &mut *target.exclusive().await).await?;
         let len = len.min(limits::COPY_BYTES_MAX).min(limits::FILE_BYTES_MAX - to.2);
         let len = len.min(self.left_to_copy(from.0, from.2).await?);
         match self.copy_below((&source, from.2), (&target, to.2), len).await? {

@@ -1,7 +1,7 @@
 //! A new regular file, open.
 
 use cofs_metadata::{Answer, MetadataDriver, Node};
-use cofs_types::{FsError, FsResult, InodeId, Layout, Name, NewInode, OpenFlags, failpoint};
+use cofs_types::{Attributes, FsError, FsResult, InodeId, Layout, Name, NewInode, OpenFlags, failpoint};
 
 use crate::{
     Cofs, Context, Entry, Opened, blocking,
@@ -99,7 +99,7 @@ impl<M: MetadataDriver> Cofs<M> {
         };
         inode.set_atime_due(true);
         if start_large {
-            self.start_in_object(&inode, &mut state).await;
+            self.start_in_object(&inode, &mut state, &node.attributes).await;
         }
         let opened = self.opened(&inode, &state, &node, flags);
         drop(state);
@@ -111,10 +111,10 @@ impl<M: MetadataDriver> Cofs<M> {
 
     /// Moves an empty newborn into an object, so that its bytes never pass through the daemon. A file that
     /// cannot have one now starts inline, and is told when it outgrows that.
-    async fn start_in_object(&self, inode: &OpenInode, state: &mut State) {
+    async fn start_in_object(&self, inode: &OpenInode, state: &mut State, record: &Attributes) {
         match self.outgrow(inode.ino, state, Change::Nothing, |_| Ok(())).await {
             Ok(_) => {
-                if let Err(error) = self.choose_path(state) {
+                if let Err(error) = self.choose_path(state, record) {
                     tracing::warn!(%error, ino = %inode.ino, "a new object cannot be looked at");
                 }
             }

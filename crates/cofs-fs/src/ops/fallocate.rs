@@ -7,7 +7,7 @@ use cofs_placement::ObjectFile;
 use cofs_types::{FallocateMode, FsError, FsResult, InodeId, Layout, failpoint, limits};
 
 use crate::{
-    Cofs, HandleId, blocking,
+    Cofs, Context, HandleId, blocking,
     handle::Handle,
     moving::Change,
     open_inode::{OpenInode, State},
@@ -44,6 +44,7 @@ impl Request {
 impl<M: MetadataDriver> Cofs<M> {
     pub(crate) async fn do_fallocate(
         &self,
+        ctx: &Context<'_>,
         ino: InodeId,
         handle: HandleId,
         mode: FallocateMode,
@@ -63,6 +64,7 @@ impl<M: MetadataDriver> Cofs<M> {
         }
         let mut state = inode.exclusive().await;
         inode.set_atime_due(true);
+        self.change_by(ctx, &inode, &mut state).await?;
         match state.layout {
             Layout::Inline if !request.needs_object(self.inline_max) => {
                 self.fallocate_inline(ino, &request).await

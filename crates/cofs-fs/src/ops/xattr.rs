@@ -16,6 +16,10 @@ fn is_virtual(name: &XattrName) -> bool {
     name.as_bytes().starts_with(VIRTUAL_PREFIX)
 }
 
+fn is_trusted(name: &[u8]) -> bool {
+    name.starts_with(b"trusted.")
+}
+
 impl<M: MetadataDriver> Cofs<M> {
     pub(crate) async fn do_getxattr(
         &self,
@@ -60,6 +64,17 @@ impl<M: MetadataDriver> Cofs<M> {
         }
         blocking().await;
         self.collect().map(|_| ())
+    }
+
+    /// Trusted attributes are not even named to those who may not read them (xattr(7)); the kernel leaves that
+    /// to the file system.
+    pub(crate) async fn do_listxattr(&self, ctx: &Context<'_>, ino: InodeId) -> FsResult<Bytes> {
+        let names = self.metadata.listxattr(ino).await?.value;
+        if ctx.credentials.uid == 0 || !names.split(|byte| *byte == 0).any(is_trusted) {
+            return Ok(names);
+        }
+        let shown = names.split_inclusive(|byte| *byte == 0).filter(|name| !is_trusted(name));
+        Ok(shown.flatten().copied().collect())
     }
 
     pub(crate) async fn do_removexattr(

@@ -395,7 +395,7 @@ impl FileSystem for NullFs {
         Ok(())
     }
 
-    async fn fallocate(&self, ino: InodeId, _: HandleId, mode: FallocateMode, offset: u64, len: u64) -> FsResult<()> {
+    async fn fallocate(&self, _: &Context<'_>, ino: InodeId, _: HandleId, mode: FallocateMode, offset: u64, len: u64) -> FsResult<()> {
         let node = self.node(ino)?;
         let mut node = node.lock();
         let end = offset + len;
@@ -419,7 +419,7 @@ impl FileSystem for NullFs {
         }
     }
 
-    async fn copy_range(&self, from: (InodeId, HandleId, u64), to: (InodeId, HandleId, u64), len: u64) -> FsResult<u64> {
+    async fn copy_range(&self, _: &Context<'_>, from: (InodeId, HandleId, u64), to: (InodeId, HandleId, u64), len: u64) -> FsResult<u64> {
         let mut bytes = vec![0; usize::try_from(len.min(1 << 24)).unwrap_or(0)];
         let read = self.read(from.0, from.1, from.2, &mut bytes).await?;
         let written = self.write(to.0, to.1, to.2, &bytes[..read], WriteFlags::default()).await?;

@@ -41,11 +41,11 @@ pub async fn operate<F: FileSystem>(
         Op::Flush(handle) => done(fs.flush(ino, handle).await?),
         Op::Fsync { handle, data_only } => done(fs.fsync(ino, Some(handle), data_only).await?),
         Op::Fallocate { handle, mode, offset, len } => {
-            done(fs.fallocate(ino, handle, mode, offset, len).await?)
+            done(fs.fallocate(ctx, ino, handle, mode, offset, len).await?)
         }
         Op::Lseek { handle, offset, whence } => Reply::offset(fs.lseek(ino, handle, offset, whence).await?),
         Op::CopyRange { handle, offset, to, len, wide_answer } => {
-            Reply::copied(fs.copy_range((ino, handle, offset), to, len).await?, wide_answer)
+            Reply::copied(fs.copy_range(ctx, (ino, handle, offset), to, len).await?, wide_answer)
         }
         _ => return Err(Errno(libc::ENOSYS)),
     })
