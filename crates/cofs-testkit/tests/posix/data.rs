@@ -29,7 +29,8 @@ fn a_file_of_any_size_reads_back() {
         let path = s.file("f", &data);
         assert!(fs::read(&path).unwrap() == data, "{size} bytes");
         assert_eq!(fs::metadata(&path).unwrap().len() as usize, *size);
-        assert!(fs::metadata(&path).unwrap().blocks() * 512 <= (*size as u64).next_multiple_of(4096) + 65536);
+        // XFS allots up to as much again ahead of a growing file.
+        assert!(fs::metadata(&path).unwrap().blocks() * 512 <= 2 * *size as u64 + 131_072);
     }
 }
 
