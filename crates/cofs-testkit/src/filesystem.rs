@@ -408,7 +408,7 @@ impl FileSystemSubject {
             }
             Op::Fallocate { slot, mode, offset, len } => {
                 let open = self.writable(*slot)?;
-                run(self.fs.fallocate(open.ino, open.opened.handle, *mode, *offset, *len)).map(done)
+                run(self.fs.fallocate(&CONTEXT, open.ino, open.opened.handle, *mode, *offset, *len)).map(done)
             }
             _ => Ok(Answer::Skip),
         }
