@@ -1,0 +1,188 @@
+//! What a run says: medians, spreads and, of two directories, their ratio.
+
+use serde::Serialize;
+
+use crate::{Environment, Unit, options::Load, suite::Phase};
+
+/// One measurement of one phase.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
+pub struct Figure {
+    /// In the phase's unit.
+    pub value: f64,
+    /// Times of single operations.
+    pub p50_nanos: u64,
+    pub p99_nanos: u64,
+    pub max_nanos: u64,
+}
+
+/// One phase over all repeats.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    pub phase: &'static str,
+    pub unit: Unit,
+    /// The repeat in the middle.
+    pub median: Figure,
+    /// The least and the greatest value.
+    pub range: [f64; 2],
+    pub versus: Option<Versus>,
+    pub samples: Vec<Figure>,
+}
+
+/// The other directory, and how the first compares with it.
+#[derive(Clone, Debug, Serialize)]
+pub struct Versus {
+    pub median: Figure,
+    /// The first as a multiple of the other, as rates: above 1 it is faster, whatever the unit. The median of the
+    /// ratios of the repeats.
+    pub ratio: f64,
+    /// The least and the greatest ratio.
+    pub ratio_range: [f64; 2],
+    pub samples: Vec<Figure>,
+}
+
+/// What a run found.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    pub suite: &'static str,
+    pub repeats: usize,
+    pub load: Load,
+    /// Of the directory, and of the one it is compared with.
+    pub environments: Vec<Environment>,
+    pub rows: Vec<Row>,
+}
+
+impl Row {
+    /// `other` is empty where nothing is compared.
+    pub fn new(phase: &Phase, samples: &[Figure], other: &[Figure]) -> Self {
+        let versus = (!other.is_empty()).then(|| Versus::new(phase.unit, samples, other));
+        let range = range(samples.iter().map(|f| f.value));
+        Self {
+            phase: phase.name,
+            unit: phase.unit,
+            median: middle(samples),
+            range,
+            versus,
+            samples: samples.to_vec(),
+        }
+    }
+}
+
+impl Versus {
+    fn new(unit: Unit, samples: &[Figure], other: &[Figure]) -> Self {
+        let ratio = |(a, b): (&Figure, &Figure)| match unit.more_is_better() {
+            true => a.value / b.value,
+            false => b.value / a.value,
+        };
+        let mut ratios: Vec<f64> = samples.iter().zip(other).map(ratio).collect();
+        ratios.sort_by(f64::total_cmp);
+        let median = ratios.get(ratios.len() / 2).copied().unwrap_or(f64::NAN);
+        let ratio_range = range(ratios.iter().copied());
+        Self { median: middle(other), ratio: median, ratio_range, samples: other.to_vec() }
+    }
+}
+
+/// The sample whose value is the median.
+fn middle(samples: &[Figure]) -> Figure {
+    let mut sorted = samples.to_vec();
+    sorted.sort_by(|a, b| a.value.total_cmp(&b.value));
+    sorted.get(sorted.len() / 2).copied().unwrap_or_default()
+}
+
+fn range(values: impl Iterator<Item = f64>) -> [f64; 2] {
+    values.fold([f64::INFINITY, f64::NEG_INFINITY], |[low, high], v| [low.min(v), high.max(v)])
+}
+
+/// The report for people.
+pub fn table(report: &Report) -> String {
+    let load = &report.load;
+    let shared = if load.own_directories { "own directories" } else { "one directory" };
+    let mut out = format!(
+        "{}: {} files, {} processes, {shared}, median of {}\n",
+        report.suite, load.files, load.processes, report.repeats
+    );
+    for (letter, environment) in ["A", "B"].iter().zip(&report.environments) {
+        out.push_str(&format!("{letter}  {environment}\n"));
+    }
+    let compared = report.rows.iter().any(|row| row.versus.is_some());
+    let mut rows = vec![heading(compared)];
+    rows.extend(report.rows.iter().map(cells));
+    out.push_str(&columns(&rows));
+    out
+}
+
+fn heading(compared: bool) -> Vec<String> {
+    let mut words = vec!["phase", "A", "unit", "p50", "p99", "max"];
+    if compared {
+        words.extend(["B", "A/B", "least", "most"]);
+    }
+    words.into_iter().map(str::to_owned).collect()
+}
+
+fn cells(row: &Row) -> Vec<String> {
+    let Figure { value, p50_nanos, p99_nanos, max_nanos } = row.median;
+    let mut cells = vec![row.phase.to_owned(), number(value), row.unit.name().to_owned()];
+    cells.extend([p50_nanos, p99_nanos, max_nanos].map(duration));
+    if let Some(versus) = &row.versus {
+        let [least, most] = versus.ratio_range;
+        cells.push(number(versus.median.value));
+        cells.extend([versus.ratio, least, most].map(|ratio| format!("{ratio:.2}")));
+    }
+    cells
+}
+
+fn number(value: f64) -> String {
+    if value >= 100.0 { format!("{value:.0}") } else { format!("{value:.3}") }
+}
+
+fn duration(nanos: u64) -> String {
+    match nanos {
+        0..10_000 => format!("{:.1} µs", nanos as f64 / 1e3),
+        10_000..1_000_000 => format!("{:.0} µs", nanos as f64 / 1e3),
+        1_000_000..1_000_000_000 => format!("{:.1} ms", nanos as f64 / 1e6),
+        _ => format!("{:.2} s", nanos as f64 / 1e9),
+    }
+}
+
+/// Columns as wide as they must be; the first reads from the left, the others from the right.
+fn columns(rows: &[Vec<String>]) -> String {
+    let width = |column: usize| {
+        rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)
+    };
+    let mut out = String::new();
+    for row in rows {
+        let cells = row.iter().enumerate().map(|(column, cell)| match column {
+            0 => format!("{cell:<0$}", width(column)),
+            _ => format!("{cell:>0$}", width(column)),
+        });
+        out.push_str(cells.collect::<Vec<_>>().join("  ").trim_end());
+        out.push('\n');
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn figures(values: &[f64]) -> Vec<Figure> {
+        values.iter().map(|value| Figure { value: *value, ..Figure::default() }).collect()
+    }
+
+    #[test]
+    fn a_ratio_above_one_is_faster_in_every_unit() {
+        let rate = Phase::new("x", Unit::OperationsPerSecond);
+        let time = Phase::new("x", Unit::Seconds);
+        let row = Row::new(&rate, &figures(&[10.0, 30.0, 20.0]), &figures(&[10.0, 10.0, 10.0]));
+        assert_eq!((row.median.value, row.range), (20.0, [10.0, 30.0]));
+        let versus = row.versus.unwrap();
+        assert_eq!((versus.ratio, versus.ratio_range), (2.0, [1.0, 3.0]));
+        let row = Row::new(&time, &figures(&[1.0]), &figures(&[4.0]));
+        assert_eq!(row.versus.unwrap().ratio, 4.0);
+    }
+
+    #[test]
+    fn the_table_lines_up() {
+        let rows = [vec!["a".into(), "100".into()], vec!["bcd".into(), "5".into()]];
+        assert_eq!(columns(&rows), "a    100\nbcd    5\n");
+    }
+}
