@@ -18,7 +18,7 @@ mod worker;
 
 pub use environment::Environment;
 pub use latency::Latencies;
-pub use options::{Launcher, Options};
+pub use options::{Launcher, Load, Options};
 pub use report::{Figure, Report, Row, table};
 pub use runner::run;
 pub use suite::{Suite, Unit, suite, suites};

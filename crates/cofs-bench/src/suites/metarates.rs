@@ -26,6 +26,7 @@ const PHASES: &[Phase] = &[
     rate("create"),
     rate("open"),
     rate("stat"),
+    rate("stat again"),
     rate("stat cold").cold(),
     rate("utime"),
     rate("unlink"),
@@ -65,7 +66,7 @@ fn one(phase: &str, path: &Path, data: &[u8], buffer: &mut Vec<u8>) -> io::Resul
     match phase {
         "create" => create(path).map(drop),
         "open" => File::open(path).map(drop),
-        "stat" | "stat cold" => fs::symlink_metadata(path).map(drop),
+        "stat" | "stat again" | "stat cold" => fs::symlink_metadata(path).map(drop),
         "utime" => {
             let time = Timespec { tv_sec: 1_000_000_000, tv_nsec: 0 };
             let times = Timestamps { last_access: time, last_modification: time };

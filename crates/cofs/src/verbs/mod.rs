@@ -1,5 +1,6 @@
 //! The verbs, one a file: each has its arguments (`Args`) and a `run`.
 
+pub mod bench;
 pub mod completions;
 pub mod config;
 pub mod dump;
