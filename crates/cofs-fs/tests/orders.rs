@@ -47,7 +47,7 @@ fn failpoints_in_sources() -> BTreeSet<String> {
 
 fn is_failpoint(word: &str) -> bool {
     word.split('.').count() == 3
-        && ["fs.", "namespace.", "placement."].iter().any(|room| word.starts_with(room))
+        && ["cofs.", "fs.", "namespace.", "placement."].iter().any(|room| word.starts_with(room))
 }
 
 fn failpoints_in_page() -> BTreeSet<String> {

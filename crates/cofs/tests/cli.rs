@@ -158,13 +158,28 @@ fn a_half_written_store_is_named_so_and_formatted_when_asked_again() {
     let root = scratch();
     let store = format(&root);
     let config = Path::new(&store).join("cofs.toml");
-    fs::rename(&config, Path::new(&store).join("cofs.toml.formatting")).unwrap();
+    fs::rename(&config, Path::new(&store).join("formatting.toml")).unwrap();
     let mount = path_str(&root, "mount");
     fs::create_dir(&mount).unwrap();
     refused(root.path(), &["mount", &store, &mount], 1, &["half formatted", "cofs format"]);
     let output = cofs(&["format", &store]).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert!(config.exists());
+}
+
+#[test]
+fn a_format_that_is_killed_anywhere_is_begun_anew() {
+    for failpoint in ["cofs.format.planned", "cofs.format.pools", "cofs.format.made"] {
+        let root = scratch();
+        let (store, pool) = (path_str(&root, "store"), path_str(&root, "pool"));
+        let plan = ["format", &store, "--pool", &format!("a={pool}")];
+        let killed = cofs(&plan).env("COFS_FAILPOINT", failpoint).output().unwrap();
+        assert_eq!(killed.status.code(), None, "{failpoint} was not reached");
+        refused(root.path(), &["config", &store], 1, &["half formatted", "cofs format"]);
+        let again = cofs(&plan).output().unwrap();
+        assert!(again.status.success(), "{failpoint}: {}", String::from_utf8_lossy(&again.stderr));
+        assert_eq!(cofs(&["fsck", &store]).output().unwrap().status.code(), Some(0));
+    }
 }
 
 #[test]

@@ -421,3 +421,67 @@ fn lost_metadata_are_loaded_from_a_dump_and_the_pools_used_again() {
     assert_eq!(fs::read(mounted.path("large")).unwrap(), vec![5; 1 << 20]);
     mounted.unmount();
 }
+
+#[test]
+fn a_pool_that_is_away_is_told_and_nothing_is_taken_for_lost() {
+    if skip() {
+        return;
+    }
+    let root = scratch();
+    let (store, ..) = with_object(&root);
+    let away = path_str(&root, "away");
+    fs::rename(format!("{store}/pool"), &away).unwrap();
+    let (code, report) = fsck(&store, &[]);
+    assert_eq!(code, Some(4 + 8), "{report}");
+    assert!(report["problems"].to_string().contains("cannot be read"), "{report}");
+    assert!(!report["problems"].to_string().contains("missing"), "{report}");
+    fs::rename(&away, format!("{store}/pool")).unwrap();
+    assert_eq!(fsck(&store, &[]).0, Some(0));
+}
+
+#[test]
+fn umount_8_and_a_new_mount_may_follow_each_other_at_once() {
+    if skip() || !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let root = scratch();
+    let store = format(&root);
+    for round in 0..5 {
+        let mounted = Mounted::new(&root, &store, &[]);
+        fs::write(mounted.path("large"), vec![round; 4 << 20]).unwrap();
+        rustix::mount::unmount(&mounted.dir, rustix::mount::UnmountFlags::empty()).unwrap();
+    }
+}
+
+/// As the user nobody, in a directory of its own: format, mount by fusermount3, work, unmount.
+#[test]
+fn an_ordinary_user_mounts_by_fusermount3() {
+    const NOBODY: u32 = 65_534;
+    let device = fs::metadata("/dev/fuse").map_or(0, |device| device.mode());
+    if skip() || !rustix::process::geteuid().is_root() || device & 0o006 != 0o006 {
+        eprintln!("skipped: needs root to become another user, and a /dev/fuse that users may open");
+        return;
+    }
+    let root = scratch();
+    let program = path_str(&root, "cofs");
+    fs::copy(env!("CARGO_BIN_EXE_cofs"), &program).unwrap();
+    let (store, dir) = (path_str(&root, "store"), path_str(&root, "mount"));
+    fs::create_dir(&dir).unwrap();
+    for path in [root.path(), Path::new(&dir)] {
+        std::os::unix::fs::chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
+    }
+    let as_nobody = |line: &[&str]| {
+        let mut command = std::process::Command::new("setpriv");
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--"]).args(line);
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{line:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    as_nobody(&[&program, "format", &store]);
+    as_nobody(&[&program, "mount", "-d", &store, &dir]);
+    as_nobody(&["sh", "-c", &format!("head -c 1000000 /dev/zero > {dir}/large && echo small > {dir}/small")]);
+    assert_eq!(as_nobody(&["cat", &format!("{dir}/small")]), "small\n");
+    assert!(as_nobody(&[&program, "status", &dir]).contains("mounted"));
+    as_nobody(&[&program, "umount", &dir]);
+    as_nobody(&[&program, "fsck", &store]);
+}

@@ -56,6 +56,8 @@ struct Report {
     /// What was wrong, and whether it is now right.
     problems: Vec<(String, bool)>,
     more: bool,
+    /// Not everything could be looked at.
+    incomplete: bool,
 }
 
 pub fn run(args: &Args, form: Format) -> Done<ExitCode> {
@@ -151,12 +153,16 @@ impl Report {
     fn count(&mut self, compared: &Compared) {
         self.objects = compared.objects;
         self.more |= compared.more;
+        let is_unread = |one: &Contradiction| matches!(one, Contradiction::Unread { .. });
+        self.incomplete = compared.contradictions.iter().any(is_unread);
     }
 
     fn exit_code(&self) -> u8 {
         let corrected = self.problems.iter().any(|(_, right)| *right);
         let left = self.more || self.problems.iter().any(|(_, right)| !right);
-        u8::from(corrected) * CORRECTED + u8::from(left) * UNCORRECTED
+        u8::from(corrected) * CORRECTED
+            + u8::from(left) * UNCORRECTED
+            + u8::from(self.incomplete) * OPERATIONAL
     }
 
     fn print(&self, store: &Path, code: u8, form: Format) -> Done {

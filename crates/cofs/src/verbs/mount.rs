@@ -90,13 +90,13 @@ pub fn run(args: &Args) -> Done<ExitCode> {
     }
     if args.background && !daemon::is_background() {
         // Said here already, so that the lock's own words need not be read from a child.
-        drop(found.lock()?);
+        drop(found.lock_when_closed()?);
         return daemon::start(&std::env::args_os().collect::<Vec<_>>());
     }
     if daemon::is_background() {
         daemon::detach().within("cannot go to the background")?;
     }
-    serve(found.lock()?, &dir, &options, log.as_ref()).map(|()| ExitCode::SUCCESS)
+    serve(found.lock_when_closed()?, &dir, &options, log.as_ref()).map(|()| ExitCode::SUCCESS)
 }
 
 fn parse_options(args: &Args) -> Done<MountOptions> {

@@ -1,6 +1,6 @@
 //! Making a volume.
 //!
-//! Order: the lock is taken; everything is checked; the plan is written down as `STORE/cofs.toml.formatting`;
+//! Order: the lock is taken; everything is checked; the plan is written down as `STORE/formatting.toml`;
 //! pools and metadata are made; the plan becomes `STORE/cofs.toml` by a rename. So a store is a volume, or
 //! is recognisably half made (the next `format` clears it away), or is untouched. A `format` that fails
 //! takes back what it made.
@@ -14,6 +14,7 @@ use std::{
 
 use cofs_engine::Engine;
 
+use cofs_types::failpoint;
 use uuid::Uuid;
 
 use super::{
@@ -24,7 +25,7 @@ use super::{
 use crate::failure::{Done, Failure, Within};
 
 /// The plan, as long as it is being carried out.
-const PLAN: &str = "cofs.toml.formatting";
+const PLAN: &str = "formatting.toml";
 /// Where the metadata goes unless told otherwise.
 const META_DEFAULT: &str = "meta";
 /// The pool of a volume formatted without `--pool`.
@@ -82,8 +83,10 @@ fn format_store(plan: &Plan, store: &Path, fill: Fill<'_>) -> Done<Config> {
     let mut config = lay_out(plan, store)?;
     config.check()?;
     config.write(store, PLAN)?;
+    failpoint("cofs.format.planned");
     let built = build(store, &mut config, fill);
     let finish = built.and_then(|()| config.write(store, PLAN)).and_then(|()| {
+        failpoint("cofs.format.made");
         let end = store.join(config::FILE_NAME);
         fs::rename(store.join(PLAN), &end)
             .and_then(|()| config::sync_parent(&end))
@@ -263,6 +266,7 @@ fn build(store: &Path, config: &mut Config, fill: Fill<'_>) -> Done {
             directory.display()
         ))?;
     }
+    failpoint("cofs.format.pools");
     let meta = config.meta_directory(store);
     make_directory(&meta)?;
     let before = config.clone();

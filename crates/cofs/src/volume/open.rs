@@ -3,6 +3,7 @@
 use std::{
     path::{Path, PathBuf},
     sync::Arc,
+    time::{Duration, Instant},
 };
 
 use cofs_metadata::{LocalDriver, OpenInodes};
@@ -18,6 +19,9 @@ use crate::{
     failure::{Done, Failure, Within},
     mount::mountinfo,
 };
+
+/// How long a mount waits for the one before it to be closed.
+const CLOSE_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// A store found sound: where it really is, and what it says.
 pub struct Found {
@@ -54,6 +58,19 @@ impl Found {
         }
         let _lock = StoreLock::take(&store)?;
         Ok(Locked { store, config, _lock })
+    }
+
+    /// The same, but a volume that has just been unmounted may take its time to close: umount(8), unlike
+    /// `cofs umount`, does not wait for that.
+    pub fn lock_when_closed(self) -> Done<Locked> {
+        let begun = Instant::now();
+        while begun.elapsed() < CLOSE_TIME_MAX
+            && mountinfo::of_store(&self.store)?.is_none()
+            && StoreLock::is_held(&self.store)
+        {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        self.lock()
     }
 }
 
