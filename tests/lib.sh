@@ -137,7 +137,7 @@ build_everything() {
 
 # test_binary NAME: the executable of the integration test NAME of cofs-testkit.
 test_binary() {
-    jq -r --arg name "$1" 'select(.reason == "compiler-artifact" and .profile.test and .target.name == $name
+    jq -r --arg name "$1" 'select(.reason == "compiler-artifact" and .profile.test and .target.name == $name and (.package_id | contains("cofs-testkit"))
         and (.target.kind | index("test")) and .executable != null) | .executable' "$CARGO_TARGET_DIR/cofs-tests.json" | head -n 1
 }
 

@@ -78,11 +78,18 @@ pub enum Ownership {
 /// Reads a volume that nobody changes.
 pub struct Checker<'a> {
     engine: &'a dyn Engine,
+    /// A number of files that a crash left near the truth is a problem too.
+    counts_exactly: bool,
 }
 
 impl<'a> Checker<'a> {
     pub fn new(engine: &'a dyn Engine) -> Self {
-        Self { engine }
+        Self { engine, counts_exactly: false }
+    }
+
+    /// For a repair: also finds a number of files that is only near the truth, as it may be after a crash.
+    pub fn for_repair(engine: &'a dyn Engine) -> Self {
+        Self { engine, counts_exactly: true }
     }
 
     /// Errors: those of the engine, and `Corrupt` where the header is unreadable, so that nothing else can be
@@ -221,8 +228,9 @@ impl Pass<'_> {
         }
         let found = self.found.summary.inodes;
         match self.checker.header(HeaderPart::Counts).and_then(|value| Counts::decode(&value)) {
-            // Unless the volume was closed, the count may lag.
-            Ok(counts) if counts.files == found || !counts.clean => {}
+            Ok(counts) if counts.files == found => {}
+            // A crash takes what was counted in its last second, and nobody counts anew but a repair.
+            Ok(counts) if !(self.checker.counts_exactly || counts.clean && counts.exact) => {}
             Ok(counts) => self.found.add(Problem::FileCount { stored: Some(counts.files), found }),
             Err(FsError::Corrupt(_)) => self.found.add(Problem::FileCount { stored: None, found }),
             Err(error) => return Err(error),

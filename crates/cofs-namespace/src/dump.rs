@@ -219,7 +219,7 @@ impl Loader<'_> {
     fn finish(mut self, header: &Header) -> FsResult<Totals> {
         self.commit(Durability::Synced)?;
         let inodes_next = header.inodes_next().max(self.sequence_max + 1);
-        let counts = Counts { files: self.totals.inodes, clean: true };
+        let counts = Counts { files: self.totals.inodes, clean: true, exact: true };
         let parts = [
             (HeaderPart::Epoch, encode_number(0)),
             (HeaderPart::Inodes, encode_number(inodes_next)),

@@ -107,6 +107,8 @@ pub struct Namespace {
     hasher: NameHasher,
     options: VolumeOptions,
     was_clean: bool,
+    /// Whether the number of files is right, and not only near: see `Counts::exact`.
+    counts_exactly: bool,
     /// The figure that the header has.
     files_counted: AtomicU64,
     /// Held by a move of a directory into another: see `ops/rename.rs`.

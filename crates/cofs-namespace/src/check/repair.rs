@@ -44,7 +44,12 @@ pub fn repair(engine: &Arc<dyn Engine>, problems: &[Problem], now: Timestamp) ->
         now,
     };
     problems.iter().try_for_each(|problem| repairer.repair(problem))?;
-    let counts = volume::counts(repairer.store.files(), opened.was_clean);
+    let counted = problems.iter().any(|problem| matches!(problem, Problem::FileCount { .. }));
+    let counts = volume::counts(Counts {
+        files: repairer.store.files(),
+        clean: opened.was_clean,
+        exact: counted || opened.exact,
+    });
     repairer.store.commit(vec![counts, repairer.allocator.give_back()])?;
     repairer.store.sync()
 }
@@ -52,12 +57,14 @@ pub fn repair(engine: &Arc<dyn Engine>, problems: &[Problem], now: Timestamp) ->
 /// Before anything else: without a header no volume opens.
 fn repair_header(engine: &dyn Engine, problems: &[Problem]) -> FsResult<()> {
     let put = |part, value| Change::Put { key: key::header(part).to_vec(), value };
+    let stored = engine.get(&key::header(HeaderPart::Counts)).map_err(engine_failed)?;
+    let clean = stored.is_some_and(|value| Counts::decode(&value).is_ok_and(|counts| counts.clean));
     let changes: Vec<_> = problems
         .iter()
         .filter_map(|problem| match problem {
             Problem::Reservation { needed, .. } => Some(put(HeaderPart::Inodes, encode_number(*needed))),
-            Problem::FileCount { found, stored } => {
-                let counts = Counts { files: *found, clean: stored.is_some() };
+            Problem::FileCount { found, .. } => {
+                let counts = Counts { files: *found, clean, exact: true };
                 Some(put(HeaderPart::Counts, counts.encode()))
             }
             _ => None,

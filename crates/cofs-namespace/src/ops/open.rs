@@ -34,6 +34,7 @@ impl Namespace {
             hasher: NameHasher::new(opened.options.hash_key),
             options: opened.options,
             was_clean: opened.was_clean,
+            counts_exactly: opened.exact,
             files_counted: AtomicU64::new(opened.files),
             tree: Mutex::new(()),
         })

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use cofs_types::{FsResult, Timestamp};
 
-use crate::{Namespace, tables::volume, tx::verb};
+use crate::{Namespace, schema::Counts, tables::volume, tx::verb};
 
 impl Namespace {
     /// Commits the directory times and figures that wait in memory. To be called each second
@@ -13,7 +13,10 @@ impl Namespace {
         self.store.flush_directories()?;
         let files = self.store.files();
         if self.files_counted.swap(files, Ordering::AcqRel) != files {
-            self.store.commit_alone(&verb!("count"), vec![volume::counts(files, false)])?;
+            self.store.commit_alone(
+                &verb!("count"),
+                vec![volume::counts(Counts { files, clean: false, exact: self.counts_exactly })],
+            )?;
         }
         Ok(())
     }
@@ -27,7 +30,8 @@ impl Namespace {
     /// The last call: flushes, marks the volume closed in order, syncs. Every later change fails.
     pub fn close(&self, now: Timestamp) -> FsResult<()> {
         self.flush(now)?;
-        let last = vec![volume::counts(self.store.files(), true), self.allocator.give_back()];
+        let counts = Counts { files: self.store.files(), clean: true, exact: self.counts_exactly };
+        let last = vec![volume::counts(counts), self.allocator.give_back()];
         self.store.commit_alone(&verb!("close"), last)?;
         self.store.close();
         self.store.sync()

@@ -87,7 +87,7 @@ fn values() -> Vec<(&'static str, Vec<u8>)> {
         ("bytes", encode_chunk(b"abc")),
         ("mark", MARK.to_vec()),
         ("volume", Volume { options }.encode()),
-        ("counts", Counts { files: 300, clean: true }.encode()),
+        ("counts", Counts { files: 300, clean: true, exact: false }.encode()),
         ("number", encode_number(300)),
     ]
 }

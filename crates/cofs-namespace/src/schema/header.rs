@@ -8,6 +8,7 @@ use crate::VolumeOptions;
 const VERSION: u8 = 1;
 const MAGIC: &[u8; 4] = b"cofs";
 const CLEAN: u8 = 1;
+const EXACT: u8 = 2;
 
 /// The format this code writes, and the newest it reads.
 pub const FORMAT_VERSION: u32 = 1;
@@ -60,11 +61,14 @@ pub struct Counts {
     pub files: u64,
     /// Closed in order, and not opened since.
     pub clean: bool,
+    /// No crash has come between the figure and the truth: it is right whenever the volume is closed.
+    pub exact: bool,
 }
 
 impl Counts {
     pub fn encode(&self) -> Vec<u8> {
-        let mut out = vec![VERSION, if self.clean { CLEAN } else { 0 }];
+        let flag = |set, flag| if set { flag } else { 0 };
+        let mut out = vec![VERSION, flag(self.clean, CLEAN) | flag(self.exact, EXACT)];
         put_number(&mut out, self.files);
         out
     }
@@ -73,11 +77,11 @@ impl Counts {
         let mut reader = Reader::versioned(value, VERSION, "header counts")?;
         let flags = reader.byte()?;
         let files = reader.number()?;
-        if flags & !CLEAN != 0 {
+        if flags & !(CLEAN | EXACT) != 0 {
             return Err(reader.corrupt());
         }
         reader.end()?;
-        Ok(Self { files, clean: flags & CLEAN != 0 })
+        Ok(Self { files, clean: flags & CLEAN != 0, exact: flags & EXACT != 0 })
     }
 }
 

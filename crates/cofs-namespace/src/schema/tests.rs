@@ -85,12 +85,12 @@ proptest! {
     #[test]
     fn a_shard_and_the_header_are_read_as_they_were_written(
         subdirectories in any::<u32>(), times in option::of((time(), time())), files in any::<u64>(),
-        clean in any::<bool>(), inline_bytes_max in 0..=limits::INLINE_BYTES_LIMIT, hash_key in any::<[u8; 16]>(),
+        clean in any::<bool>(), exact in any::<bool>(), inline_bytes_max in 0..=limits::INLINE_BYTES_LIMIT, hash_key in any::<[u8; 16]>(),
     ) {
         let times = times.map(|(mtime, ctime)| Times { mtime, ctime });
         let shard = Shard { subdirectories, times };
         prop_assert_eq!(Shard::decode(&shard.encode()).unwrap(), shard);
-        let counts = Counts { files, clean };
+        let counts = Counts { files, clean, exact };
         prop_assert_eq!(Counts::decode(&counts.encode()).unwrap(), counts);
         let volume = Volume { options: crate::VolumeOptions { inline_bytes_max, hash_key } };
         prop_assert_eq!(Volume::decode(&volume.encode()).unwrap(), volume);

@@ -16,8 +16,8 @@ fn put(part: HeaderPart, value: Vec<u8>) -> Change {
     Change::Put { key: key::header(part).to_vec(), value }
 }
 
-pub fn counts(files: u64, clean: bool) -> Change {
-    put(HeaderPart::Counts, Counts { files, clean }.encode())
+pub fn counts(counts: Counts) -> Change {
+    put(HeaderPart::Counts, counts.encode())
 }
 
 fn must_commit(engine: &dyn Engine, batch: &Batch) -> FsResult<()> {
@@ -53,7 +53,7 @@ pub fn format(
         put(HeaderPart::Volume, Volume { options: *options }.encode()),
         put(HeaderPart::Epoch, encode_number(0)),
         reservation(InodeId::ROOT.sequence() + 1),
-        counts(1, true),
+        counts(Counts { files: 1, clean: true, exact: true }),
         Change::Put { key: key::inode(InodeId::ROOT).to_vec(), value: root.encode() },
     ];
     must_commit(engine, &Batch { guards: Vec::new(), changes, durability: Durability::Synced })
@@ -66,6 +66,8 @@ pub struct Opened {
     pub inodes_next: u64,
     pub was_clean: bool,
     pub files: u64,
+    /// The number of files is right, and not only near.
+    pub exact: bool,
 }
 
 /// Reads the header and raises the epoch, so that whoever had the volume open before can no longer commit.
@@ -79,14 +81,18 @@ pub fn open(engine: Arc<dyn Engine>, opens: Arc<dyn OpenInodes>) -> FsResult<Ope
     let epoch = decode_number(&before)? + 1;
     let inodes_next = decode_number(&part(HeaderPart::Inodes)?)?;
     let found = Counts::decode(&part(HeaderPart::Counts)?)?;
+    // What was counted after the last flush before a crash is lost.
+    let exact = found.exact && found.clean;
+    let opening = Counts { files: found.files, clean: false, exact };
     let key = key::header(HeaderPart::Epoch).to_vec();
     let batch = Batch {
         guards: vec![Guard { key: key.clone(), value: Some(before.to_vec()) }],
-        changes: vec![put(HeaderPart::Epoch, encode_number(epoch)), counts(found.files, false)],
+        changes: vec![put(HeaderPart::Epoch, encode_number(epoch)), counts(opening)],
         durability: Durability::Synced,
     };
     must_commit(&*engine, &batch)?;
     let guard = Guard { key, value: Some(encode_number(epoch)) };
     let store = Store::new(engine, opens, guard, found.files);
-    Ok(Opened { store, options: volume.options, inodes_next, was_clean: found.clean, files: found.files })
+    let (was_clean, files) = (found.clean, found.files);
+    Ok(Opened { store, options: volume.options, inodes_next, was_clean, files, exact })
 }

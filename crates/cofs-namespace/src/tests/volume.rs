@@ -59,3 +59,28 @@ fn a_close_is_remembered_and_final() {
     assert!(again.ns.was_clean());
     assert_eq!((again.ns.files(), again.stat(d).mtime), (files, at(5000)));
 }
+
+#[test]
+fn a_number_of_files_that_a_crash_left_behind_is_no_error_and_a_repair_counts_anew() {
+    use crate::check::{Checker, Problem, repair};
+    let w = World::new();
+    let d = w.dir(ROOT, "d");
+    w.ns.flush(at(1)).unwrap();
+    let counted = w.ns.files();
+    w.file(d, "f"); // counted only in memory
+    let crashed = World::over(w.engine.clone());
+    assert_eq!(crashed.ns.files(), counted, "nobody scans at a start");
+    crashed.ns.close(at(2)).unwrap();
+    let engine = crashed.engine.clone();
+    assert!(Checker::new(&*engine).check().unwrap().problems.is_empty());
+    let found = Checker::for_repair(&*engine).check().unwrap().problems;
+    assert_eq!(found, [Problem::FileCount { stored: Some(counted), found: counted + 1 }]);
+    let any: std::sync::Arc<dyn cofs_engine::Engine> = engine.clone();
+    repair(&any, &found, at(3)).unwrap();
+    assert!(Checker::for_repair(&*engine).check().unwrap().problems.is_empty());
+    // From here on it is right again, and wrong would be an error.
+    let again = World::over(engine);
+    assert_eq!(again.ns.files(), counted + 1);
+    again.ns.close(at(4)).unwrap();
+    assert!(Checker::new(&*again.engine).check().unwrap().problems.is_empty());
+}

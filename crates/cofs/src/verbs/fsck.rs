@@ -105,7 +105,7 @@ fn repair_volume(locked: &Locked, report: &mut Report) -> Done {
 fn repair_metadata(engine: &Arc<EmbeddedEngine>, report: &mut Report) -> Done {
     let any: Arc<dyn Engine> = Arc::clone(engine) as Arc<dyn Engine>;
     for _ in 0..ROUNDS_MAX {
-        let found = Checker::new(&**engine).check().within("metadata")?;
+        let found = Checker::for_repair(&**engine).check().within("metadata")?;
         if found.problems.is_empty() {
             report.summary = found.summary;
             return Ok(());
