@@ -7,6 +7,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use rustix::io::Errno;
+
 /// The type under which cofs mounts appear.
 pub const TYPE: &str = "fuse.cofs";
 
@@ -19,12 +21,10 @@ pub struct Mount {
 }
 
 impl Mount {
-    /// Whether its process has ended. Only statfs(2) always asks it: attributes may be cached for ever.
+    /// Whether its process has ended. Only statfs(2) always asks it: attributes may be cached for ever. In the
+    /// moment of the end requests are aborted, or cancelled with the ring that they came through.
     pub fn is_dead(&self) -> bool {
-        matches!(
-            rustix::fs::statfs(&self.point),
-            Err(rustix::io::Errno::NOTCONN | rustix::io::Errno::CONNABORTED)
-        )
+        matches!(rustix::fs::statfs(&self.point), Err(Errno::NOTCONN | Errno::CONNABORTED | Errno::CANCELED))
     }
 }
 

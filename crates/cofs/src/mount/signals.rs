@@ -24,18 +24,27 @@ use super::notify::notify;
 /// How long the users of a busy mount have before they are cut off.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// Starts the thread that waits for signals and takes the mount at `point` down.
-pub fn unmount_when_told(point: PathBuf) -> io::Result<()> {
-    let mut signals = Signals::new([SIGTERM, SIGINT])?;
-    let connection = connection_of(&point);
-    thread::Builder::new().name("signals".into()).spawn(move || {
-        for signal in signals.forever() {
-            tracing::info!(signal, "unmounting");
-            notify("STOPPING=1");
-            take_down(&point, connection.as_deref());
-        }
-    })?;
-    Ok(())
+/// Signals that have come and not been answered. From its making on they no longer end the process, so that
+/// none can leave a mount behind that nobody serves.
+pub struct Told(Signals);
+
+impl Told {
+    pub fn new() -> io::Result<Self> {
+        Signals::new([SIGTERM, SIGINT]).map(Self)
+    }
+
+    /// Starts the thread that takes the mount at `point` down when told, or when that was told already.
+    pub fn unmount(mut self, point: PathBuf) -> io::Result<()> {
+        let connection = connection_of(&point);
+        thread::Builder::new().name("signals".into()).spawn(move || {
+            for signal in self.0.forever() {
+                tracing::info!(signal, "unmounting");
+                notify("STOPPING=1");
+                take_down(&point, connection.as_deref());
+            }
+        })?;
+        Ok(())
+    }
 }
 
 /// Where the kernel lets this mount's connection be aborted: fusectl's directory is called by the device number.

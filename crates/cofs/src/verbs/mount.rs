@@ -25,7 +25,7 @@ use crate::{
         daemon, mountinfo,
         notify::notify,
         options::{Atime, MountOptions, Transport},
-        signals,
+        signals::Told,
     },
     volume::{
         config::{self, INLINE_MAX_DEFAULT},
@@ -178,6 +178,7 @@ fn open_log(args: &Args) -> Done<Option<File>> {
 }
 
 fn serve(locked: Locked, dir: &Path, options: &MountOptions, log: Option<&File>) -> Done {
+    let told = Told::new().within("cannot wait for signals")?;
     raise_open_files();
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
     let opens = Arc::new(OpenTable::default());
@@ -198,14 +199,14 @@ fn serve(locked: Locked, dir: &Path, options: &MountOptions, log: Option<&File>)
         }
     };
     fs.set_report(report(&mount, options));
-    serve_until_gone(mount, options, log)?;
+    serve_until_gone(mount, told, options, log)?;
     drop(fs);
     drop(locked);
     Ok(())
 }
 
 /// From the mount made to the mount gone.
-fn serve_until_gone(mount: Mount, options: &MountOptions, log: Option<&File>) -> Done {
+fn serve_until_gone(mount: Mount, told: Told, options: &MountOptions, log: Option<&File>) -> Done {
     let report = mount.report();
     tracing::info!(point = %mount.point().display(), ?report, "serving");
     if options.transport == Some(Transport::Uring) && report.transport != cofs_fuse::Transport::Uring {
@@ -214,7 +215,7 @@ fn serve_until_gone(mount: Mount, options: &MountOptions, log: Option<&File>) ->
     if options.passthrough == Some(true) && !report.passthrough {
         tracing::warn!("passthrough cannot be had (it needs root and Linux 6.9): all bytes go through cofs");
     }
-    signals::unmount_when_told(mount.point().to_owned()).within("cannot wait for signals")?;
+    told.unmount(mount.point().to_owned()).within("cannot wait for signals")?;
     notify("READY=1");
     if daemon::is_background() {
         daemon::ready(log).within("cannot go to the background")?;
