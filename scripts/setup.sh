@@ -35,11 +35,12 @@ cofs_packages() {
     done
     [ "${#missing[@]}" -eq 0 ] && return 0
     cofs_say "installing: ${missing[*]}"
-    if ! cofs_as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${missing[@]}" >&2; then
-        cofs_as_root apt-get update -q >&2 &&
-            cofs_as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${missing[@]}" >&2 ||
-            cofs_die "these packages are missing and could not be installed; as root: apt-get install ${missing[*]}"
-    fi
+    local install=(cofs_as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends)
+    # The lists are fetched only if it does not go without.
+    "${install[@]}" "${missing[@]}" >&2 && return 0
+    cofs_as_root apt-get update -q >&2 || true
+    "${install[@]}" "${missing[@]}" >&2 ||
+        cofs_die "these packages are missing and could not be installed; as root: apt-get install ${missing[*]}"
 }
 
 # Whether the cargo that is found first is new enough.
@@ -84,8 +85,9 @@ cofs_rocksdb_build() {
         env -u ROCKSDB_LIB_DIR -u ROCKSDB_STATIC -u CARGO_TARGET_DIR \
             cargo build --release -p cofs-engine --lib --target-dir "$scratch" >&2 || cofs_die "RocksDB did not compile; see above"
         mkdir -p "$into"
-        cp "$scratch"/release/build/librocksdb-sys-*/out/librocksdb.a "$into/librocksdb.a.new" &&
-            mv "$into/librocksdb.a.new" "$into/librocksdb.a" || cofs_die "no librocksdb.a under $scratch"
+        cp "$scratch"/release/build/librocksdb-sys-*/out/librocksdb.a "$into/librocksdb.a.new" ||
+            cofs_die "no librocksdb.a under $scratch"
+        mv "$into/librocksdb.a.new" "$into/librocksdb.a"
         rm -rf "$scratch"
     fi
     exec {lock}>&-

@@ -6,8 +6,8 @@ use std::{
     fs,
     io::{Read, Write},
     os::unix::{fs::MetadataExt, net::UnixDatagram},
-    path::Path,
-    process::{Child, Stdio},
+    path::{Path, PathBuf},
+    process::{Child, Command},
 };
 
 use common::{Mounted, can_mount, cofs, format, path_str, run, scratch, wait_for};
@@ -25,16 +25,41 @@ fn is_mounted(dir: &Path) -> bool {
     fs::read_to_string("/proc/self/mountinfo").unwrap().contains(&format!(" {} ", dir.display()))
 }
 
-/// A mount in the foreground, as a service manager would start it.
-fn foreground(store: &str, dir: &Path) -> Child {
-    fs::create_dir_all(dir).unwrap();
-    let child = cofs(&["mount", store, dir.to_str().unwrap()]).stderr(Stdio::piped()).spawn().unwrap();
-    wait_for("the mount appears", || is_mounted(dir));
-    child
+/// A mount in the foreground, as a service manager would start it; taken away when it goes out of scope.
+struct Foreground {
+    process: Child,
+    dir: PathBuf,
 }
 
-fn signal(child: &Child, signal: Signal) {
-    kill_process(Pid::from_child(child), signal).unwrap();
+impl Foreground {
+    fn start(mut command: Command, dir: &Path) -> Self {
+        fs::create_dir_all(dir).unwrap();
+        let child = Self { process: command.spawn().unwrap(), dir: dir.to_owned() };
+        wait_for("the mount appears", || is_mounted(dir));
+        child
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.process), signal).unwrap();
+    }
+
+    #[track_caller]
+    fn ends_well(&mut self) {
+        let status = self.process.wait().unwrap();
+        assert!(status.success(), "{status}");
+    }
+}
+
+impl Drop for Foreground {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+        let _ = Command::new("fusermount3").args(["-u", "-z", "-q"]).arg(&self.dir).output();
+    }
+}
+
+fn foreground(store: &str, dir: &Path) -> Foreground {
+    Foreground::start(cofs(&["mount", store, dir.to_str().unwrap()]), dir)
 }
 
 #[test]
@@ -84,14 +109,14 @@ fn a_signal_unmounts_and_ends_with_success() {
     for which in [Signal::TERM, Signal::INT] {
         let mut child = foreground(&store, &dir);
         fs::write(dir.join("file"), "bytes").unwrap();
-        signal(&child, which);
-        assert!(child.wait().unwrap().success());
+        child.signal(which);
+        child.ends_well();
         assert!(!is_mounted(&dir));
     }
     let mut child = foreground(&store, &dir);
     assert_eq!(fs::read(dir.join("file")).unwrap(), b"bytes");
-    signal(&child, Signal::TERM);
-    assert!(child.wait().unwrap().success());
+    child.signal(Signal::TERM);
+    child.ends_well();
 }
 
 #[test]
@@ -105,8 +130,8 @@ fn a_signal_ends_the_mount_even_while_a_file_is_open() {
     let mut child = foreground(&store, &dir);
     let mut open = fs::File::create(dir.join("file")).unwrap();
     open.write_all(b"bytes").unwrap();
-    signal(&child, Signal::TERM);
-    assert!(child.wait().unwrap().success());
+    child.signal(Signal::TERM);
+    child.ends_well();
     drop(open);
 
     let mounted = Mounted::new(&root, &store, &[]);
@@ -126,8 +151,8 @@ fn an_acknowledged_change_survives_kill_9() {
     for at in 0..100 {
         fs::write(dir.join(format!("file-{at}")), format!("bytes of {at}")).unwrap();
     }
-    child.kill().unwrap();
-    child.wait().unwrap();
+    child.process.kill().unwrap();
+    child.process.wait().unwrap();
     let said =
         String::from_utf8(cofs(&["mount", &store, dir.to_str().unwrap()]).output().unwrap().stderr).unwrap();
     assert!(said.contains("dead") && said.contains("cofs umount"), "{said}");
@@ -160,13 +185,14 @@ fn the_service_manager_is_told() {
         let len = listener.recv(&mut bytes).unwrap();
         String::from_utf8_lossy(&bytes[..len]).into_owned()
     };
-    let mut child =
-        cofs(&["mount", &store, dir.to_str().unwrap()]).env("NOTIFY_SOCKET", &socket).spawn().unwrap();
+    let mut command = cofs(&["mount", &store, dir.to_str().unwrap()]);
+    command.env("NOTIFY_SOCKET", &socket);
+    let mut child = Foreground::start(command, &dir);
     assert!(told().contains("READY=1"));
     assert!(is_mounted(&dir), "ready before it was mounted");
-    signal(&child, Signal::TERM);
+    child.signal(Signal::TERM);
     assert!(told().contains("STOPPING=1"));
-    assert!(child.wait().unwrap().success());
+    child.ends_well();
 }
 
 #[test]
@@ -250,7 +276,7 @@ fn as_a_mount_helper_it_mounts_in_the_background() {
     let helper = root.path().join("mount.fuse.cofs");
     std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_cofs"), &helper).unwrap();
     let line = [store.as_str(), dir.to_str().unwrap(), "-o", "rw,noatime,_netdev"];
-    assert!(std::process::Command::new(&helper).args(line).status().unwrap().success());
+    assert!(Command::new(&helper).args(line).status().unwrap().success());
     let mounted = Mounted { store, dir };
     fs::write(mounted.path("file"), "bytes").unwrap();
     mounted.unmount();
@@ -374,7 +400,7 @@ fn fsck_finds_data_without_a_name_and_repair_reclaims_them() {
     let (store, object, _) = with_object(&root);
     let twin = object.with_file_name("1ff");
     // With extended attributes: the tag of the object goes along.
-    let copied = std::process::Command::new("cp").arg("-a").args([&object, &twin]).status().unwrap();
+    let copied = Command::new("cp").arg("-a").args([&object, &twin]).status().unwrap();
     assert!(copied.success());
     let (code, report) = fsck(&store, &[]);
     assert_eq!(code, Some(4), "{report}");
@@ -474,7 +500,7 @@ fn an_ordinary_user_mounts_by_fusermount3() {
         std::os::unix::fs::chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
     }
     let as_nobody = |line: &[&str]| {
-        let mut command = std::process::Command::new("setpriv");
+        let mut command = Command::new("setpriv");
         command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--"]).args(line);
         let output = command.output().unwrap();
         assert!(output.status.success(), "{line:?}: {}", String::from_utf8_lossy(&output.stderr));
