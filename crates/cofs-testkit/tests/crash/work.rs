@@ -120,6 +120,8 @@ impl Worker {
         if let Some(id) = World::touches(&op).filter(|id| after.files.contains_key(id)) {
             let torn = Torn { id, before: &self.world.files[&id], after: &after.files[&id] };
             if compare(&self.world, &seen, Some(&torn)).is_ok() {
+                let sizes = (torn.before.data.len(), torn.after.data.len());
+                println!("in part: {op:?}, {} to {} bytes", sizes.0, sizes.1);
                 self.adopt(id, &seen);
                 return Outcome::InPart;
             }
@@ -410,7 +412,7 @@ fn copy(from: &fs::File, to: &fs::File, len: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// What a call says when the daemon has gone.
+/// What a call says when the daemon has gone; ECANCELED is io_uring's word for a request that it had.
 fn gone(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::ENOTCONN | libc::ECONNABORTED))
+    matches!(error.raw_os_error(), Some(libc::ENOTCONN | libc::ECONNABORTED | libc::ECANCELED))
 }
