@@ -8,7 +8,6 @@ use crate::{
     handle::Handle,
     moving::Change,
     open_inode::{Born, OpenInode, State},
-    session::SET_ID_BITS,
 };
 
 impl<M: MetadataDriver> Cofs<M> {
@@ -71,8 +70,8 @@ impl<M: MetadataDriver> Cofs<M> {
         }
     }
 
-    /// Opens a file that has just been created. The creator's lock on the directory (the kernel's) keeps
-    /// others from removing it meanwhile; a face without such locks at worst gets `Stale` from its handle.
+    /// Opens a file that has just been created. The kernel's lock on the directory keeps others from it meanwhile;
+    /// a face without such a lock joins those who were faster, and gets `Stale` if they have removed it.
     async fn open_newborn(
         &self,
         answer: Answer<Node>,
@@ -80,33 +79,42 @@ impl<M: MetadataDriver> Cofs<M> {
         start_large: bool,
         flags: &OpenFlags,
     ) -> FsResult<(Entry, Opened)> {
-        let node = answer.value;
-        let ino = node.attributes.ino;
+        let ino = answer.value.attributes.ino;
         let inode = self.opens.claim(ino)?;
-        if node.attributes.nlink == 0 {
+        if answer.value.attributes.nlink == 0 {
             self.opens.mark_unlinked(ino);
         }
-        if start_large {
-            blocking().await;
+        let opened = self.open_newborn_claimed(&inode, born, start_large, flags).await;
+        if opened.is_err() {
+            self.unclaim(ino).await?;
         }
-        let mut state = inode.exclusive().await;
-        *state = State {
-            opens: 1,
-            writers: u32::from(flags.access.writes()),
-            set_id: node.attributes.permissions & SET_ID_BITS != 0,
-            born: Some(born),
-            ..State::default()
-        };
-        inode.set_atime_due(true);
-        if start_large {
-            self.start_in_object(&inode, &mut state, &node.attributes).await;
-        }
-        let opened = self.opened(&inode, &state, &node, flags);
-        drop(state);
+        let opened = opened?;
         if flags.sync || flags.data_sync {
             self.sync_metadata().await?;
         }
         Ok((self.entry_of(answer).await?, opened))
+    }
+
+    async fn open_newborn_claimed(
+        &self,
+        inode: &OpenInode,
+        born: Born,
+        start_large: bool,
+        flags: &OpenFlags,
+    ) -> FsResult<Opened> {
+        if start_large {
+            blocking().await;
+        }
+        let mut state = inode.exclusive().await;
+        let node = self.join(inode, &mut state, flags.access.writes()).await?;
+        inode.set_atime_due(true);
+        if state.opens == 1 && state.layout == Layout::Inline && node.attributes.size_bytes == 0 {
+            state.born = Some(born);
+            if start_large {
+                self.start_in_object(inode, &mut state, &node.attributes).await;
+            }
+        }
+        Ok(self.opened(inode, &state, &node, flags))
     }
 
     /// Moves an empty newborn into an object, so that its bytes never pass through the daemon. A file that
