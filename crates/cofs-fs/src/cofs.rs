@@ -15,7 +15,8 @@ use parking_lot::Mutex;
 
 use crate::{
     Entry, FsOptions, OpenTable, Passthrough, Recovered, Validity, blocking, collector::Collector,
-    ghosts::Ghosts, idle::IdleObjects, learned::LearnedLayouts, recovery, stale_pages::StalePages,
+    ghosts::Ghosts, idle::IdleObjects, learned::LearnedLayouts, lingering::Lingering, recovery,
+    stale_pages::StalePages,
 };
 
 /// What a volume is put together from.
@@ -36,6 +37,7 @@ pub struct Cofs<M: MetadataDriver> {
     pub(crate) inline_max: u64,
     pub(crate) idle: IdleObjects,
     pub(crate) ghosts: Ghosts,
+    pub(crate) lingering: Lingering,
     pub(crate) learned: LearnedLayouts,
     pub(crate) stale_pages: StalePages,
     pub(crate) collector: Collector,
@@ -65,6 +67,7 @@ impl<M: MetadataDriver> Cofs<M> {
             options: parts.options,
             idle: IdleObjects::new(),
             ghosts: Ghosts::new(),
+            lingering: Lingering::default(),
             learned: LearnedLayouts::new(),
             stale_pages: StalePages::default(),
             collector,

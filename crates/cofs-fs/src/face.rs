@@ -38,6 +38,7 @@ impl<M: MetadataDriver> FileSystem for Cofs<M> {
         // An inode that is gone gets no new look-ups: the first word of its end is its end.
         self.ghosts.forget(ino);
         self.stale_pages.take(ino);
+        self.forget_lingering(ino);
     }
     async fn make(&self, ctx: &Context<'_>, parent: InodeId, name: &Name, new: NewInode<'_>) -> FsResult<Entry> {
         self.do_make(ctx, parent, name, &new).await

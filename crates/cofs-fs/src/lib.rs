@@ -17,6 +17,7 @@ mod ghosts;
 mod handle;
 mod idle;
 mod learned;
+mod lingering;
 mod moving;
 mod open_inode;
 mod open_object;

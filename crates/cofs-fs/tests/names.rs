@@ -92,7 +92,7 @@ fn a_file_without_a_name_goes_unless_it_is_linked() {
 }
 
 #[test]
-fn a_file_replaced_by_rename_goes_and_an_open_one_at_its_close() {
+fn a_file_replaced_by_rename_goes_when_it_is_closed_and_forgotten() {
     let volume = World::new().mount();
     for number in 0..2 {
         let (old, old_file) = volume.create("target");
@@ -109,6 +109,15 @@ fn a_file_replaced_by_rename_goes_and_an_open_one_at_its_close() {
             assert_eq!(volume.read(old, old_file, 0, 4), pattern(4, 1));
             volume.close(old, old_file);
         }
+        // One who has looked it up before opens what he found, as often as he will.
+        for _ in 0..2 {
+            let late = run(volume.fs.open(&CONTEXT, old, RW)).unwrap();
+            assert_eq!(volume.read(old, late, 0, 4), pattern(4, 1));
+            assert_eq!(volume.stat(old).nlink, 0);
+            volume.close(old, late);
+        }
+        volume.fs.forget(old, 1);
+        assert!(matches!(run(volume.fs.open(&CONTEXT, old, RW)), Err(FsError::Stale)));
         volume.fs.collect().unwrap();
         assert_eq!(volume.objects_in_use(), 0);
         volume.unlink("target");

@@ -1,7 +1,7 @@
 //! Names removed and replaced. The commit comes first, then the reply; objects go later, by the collector.
 
 use cofs_metadata::{Fate, MetadataDriver, Removed};
-use cofs_types::{FsResult, InodeId, Layout, Name, RenameMode, failpoint};
+use cofs_types::{FileKind, FsResult, InodeId, Layout, Name, RenameMode, failpoint};
 
 use crate::{Cofs, Context};
 
@@ -28,11 +28,54 @@ impl<M: MetadataDriver> Cofs<M> {
         mode: RenameMode,
     ) -> FsResult<()> {
         self.check_writable()?;
+        let held = if mode == RenameMode::Replace { self.hold_target(ctx, to).await } else { None };
+        let done = self.rename_held(ctx, from, to, mode).await;
+        match held {
+            Some(ino) => self.linger(ino).await.and(done),
+            None => done,
+        }
+    }
+
+    async fn rename_held(
+        &self,
+        ctx: &Context<'_>,
+        from: (InodeId, &Name),
+        to: (InodeId, &Name),
+        mode: RenameMode,
+    ) -> FsResult<()> {
         let renamed = self.metadata.rename(&ctx.credentials, from, to, mode).await?.value;
         failpoint("fs.rename.committed");
         match renamed.replaced {
             Some(removed) => self.after_removal(&removed).await,
             None => Ok(()),
+        }
+    }
+
+    /// Claims the regular file that a rename is about to replace, so that it is kept. Where that cannot be done,
+    /// the rename will say why, or needs no such care.
+    async fn hold_target(&self, ctx: &Context<'_>, (parent, name): (InodeId, &Name)) -> Option<InodeId> {
+        let target = self.metadata.lookup(&ctx.credentials, parent, name).await.ok()?.value.attributes;
+        if target.kind != FileKind::Regular || target.nlink > 1 {
+            return None;
+        }
+        self.opens.claim(target.ino).ok().map(|_| target.ino)
+    }
+
+    /// What was held stays openable if it has lost its last name, until the kernel forgets it.
+    async fn linger(&self, ino: InodeId) -> FsResult<()> {
+        let leaves = if self.opens.is_unlinked(ino) { self.lingering.put(ino) } else { Some(ino) };
+        match leaves {
+            Some(ino) => self.unclaim(ino).await,
+            None => Ok(()),
+        }
+    }
+
+    /// The kernel will not open this inode any more.
+    pub(crate) fn forget_lingering(&self, ino: InodeId) {
+        if self.lingering.take(ino)
+            && let Err(error) = crate::run(self.unclaim(ino))
+        {
+            tracing::warn!(%error, %ino, "a replaced file stays until the next start");
         }
     }
 
