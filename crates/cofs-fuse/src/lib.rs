@@ -27,3 +27,14 @@ mod uring;
 
 pub use handle::{Mount, MountReport, mount};
 pub use mount::{FS_TYPE, MountError, MountOptions, Transport, Unmount, unmount};
+
+/// Any bytes as a request of the kernel: what the fuzzer calls.
+#[cfg(fuzzing)]
+pub fn fuzz_request(bytes: &[u8]) {
+    if let Some(message) = request::Message::from_bytes(bytes) {
+        for setxattr_ext in [false, true] {
+            let _ = request::parse(&message, request::Dialect { setxattr_ext });
+        }
+        let _ = message.supplementary_group();
+    }
+}
