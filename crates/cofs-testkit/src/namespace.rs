@@ -42,7 +42,7 @@ struct Slot {
 
 /// A volume over an engine.
 pub struct NamespaceSubject {
-    ns: Namespace,
+    ns: Arc<Namespace>,
     opens: Arc<Opens>,
     slots: [Option<Slot>; SLOTS],
     objects: BTreeMap<ObjectId, Sparse>,
@@ -65,8 +65,15 @@ impl NamespaceSubject {
     /// Opens a volume that is there. Its objects, if it had any, are not.
     pub fn open(engine: Arc<dyn Engine>) -> FsResult<Self> {
         let opens = Arc::new(Opens::default());
-        let ns = Namespace::open(engine, Arc::<Opens>::clone(&opens))?;
+        let ns = Arc::new(Namespace::open(engine, Arc::<Opens>::clone(&opens))?);
         Ok(Self { ns, opens, slots: [None; SLOTS], objects: BTreeMap::new(), objects_made: 0 })
+    }
+
+    /// Another user of the same name space, for another thread. Objects are not shared: nothing may outgrow the
+    /// inline maximum.
+    pub fn sharing(&self) -> Self {
+        let (ns, opens) = (Arc::clone(&self.ns), Arc::<Opens>::clone(&self.opens));
+        Self { ns, opens, slots: [None; SLOTS], objects: BTreeMap::new(), objects_made: 0 }
     }
 
     pub fn namespace(&self) -> &Namespace {

@@ -20,8 +20,8 @@ proptest! {
         if !can_play_users() {
             return Ok(());
         }
-        let mut model = Model::new(Rules::of_the_kernel(), 0o755, time_of(0));
         let dir = scratch().expect("a scratch directory");
+        let mut model = Model::new(Rules::of(dir.path()), 0o755, time_of(0));
         let mut subject = Directory::new(dir.path()).expect("the scratch directory opens");
         let result = run(&mut model, &mut subject, &steps, Precision::OwnClock);
         prop_assert!(result.is_ok(), "{}", result.unwrap_err());

@@ -15,6 +15,7 @@ use cofs_testkit::{
     ops::{Mix, Op, Step, config, steps},
 };
 use proptest::prelude::*;
+use rustix::io::Errno;
 
 fn compare(steps: &[Step], inline_bytes_max: u32) -> Result<(), String> {
     let engine = Arc::new(MemoryEngine::new());
@@ -124,6 +125,35 @@ fn fail_commit(steps: &[Step], nth: u64, fault: Fault) -> Result<(), String> {
     compare_trees(&mut model, &mut after, Precision::AfterCrash)
 }
 
+/// Several threads at once: whatever their order was, the volume is sound after them, and nothing is left of
+/// what they had open.
+fn race(threads: &[Vec<Step>]) -> Result<(), String> {
+    let fail = |error| format!("{error}");
+    let engine = Arc::new(MemoryEngine::new());
+    let first = NamespaceSubject::format(Arc::<MemoryEngine>::clone(&engine), 1 << 16, 0o777, time_of(0));
+    let first = first.map_err(fail)?;
+    std::thread::scope(|scope| {
+        for steps in threads {
+            let mut subject = first.sharing();
+            scope.spawn(move || {
+                for (index, step) in steps.iter().enumerate() {
+                    let answer = subject.apply(step, time_of(index));
+                    let harmless = !matches!(answer, Answer::Error(Errno::IO | Errno::NOSYS));
+                    assert!(harmless, "{step:?}: {answer:?}");
+                }
+                // An inode may be gone under a slot's feet, which is no fault of the close.
+                let _ = subject.close_all(time_of(steps.len()));
+            });
+        }
+    });
+    first.namespace().flush(time_of(0)).map_err(fail)?;
+    let left = first.namespace().unlinked_set(None, 10).map_err(fail)?;
+    if !left.is_empty() {
+        return Err(format!("unlinked and closed, but still there: {left:?}"));
+    }
+    sound(&*engine, first.namespace().files() as usize)
+}
+
 proptest! {
     #![proptest_config(config(400))]
 
@@ -153,6 +183,14 @@ proptest! {
         ],
     ) {
         let result = fail_commit(&steps, nth, fault);
+        prop_assert!(result.is_ok(), "{}", result.unwrap_err());
+    }
+
+    #[test]
+    fn threads_leave_a_sound_volume(
+        threads in prop::collection::vec(steps(Mix { large: false, steps: 200, ..Mix::default() }), 2..5),
+    ) {
+        let result = race(&threads);
         prop_assert!(result.is_ok(), "{}", result.unwrap_err());
     }
 

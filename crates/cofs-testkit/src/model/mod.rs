@@ -11,7 +11,7 @@ mod names;
 mod permit;
 mod xattrs;
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, path::Path};
 
 use cofs_types::{FileKind, Timestamp};
 pub use data::Sparse;
@@ -76,12 +76,14 @@ pub struct Model {
 }
 
 impl Rules {
-    /// Those of the running kernel and its own file systems.
-    pub fn of_the_kernel() -> Self {
+    /// Those of the running kernel and the file system that `directory` lies on.
+    pub fn of(directory: &Path) -> Self {
+        const FUSE_SUPER_MAGIC: u32 = 0x6573_5546;
+        let fuse = rustix::fs::statfs(directory).is_ok_and(|s| s.f_type as u32 == FUSE_SUPER_MAGIC);
         Self {
             protected_hardlinks: crate::directory::protected_hardlinks(),
             no_acl_without_group_bits: true,
-            strict_set_gid: true,
+            strict_set_gid: !fuse,
         }
     }
 }
