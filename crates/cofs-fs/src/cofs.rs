@@ -146,10 +146,8 @@ impl<M: MetadataDriver> Cofs<M> {
                 return Ok((self.present(&state, &node.attributes)?, valid_for));
             }
         }
-        if !node.writing {
-            return Ok((node.attributes, valid_for));
-        }
-        // Its last close may have been settled since the node was read.
+        // Again, because its last close may have brought size and times since the node was read: a face
+        // that keeps this answer for ever must not be given one from before.
         let again = self.metadata.node(ino).await?.value;
         let valid_for = if again.writing { Duration::ZERO } else { valid_for };
         Ok((again.attributes, valid_for))

@@ -164,7 +164,7 @@ impl<M: MetadataDriver> Cofs<M> {
         state.opens = state.opens.saturating_sub(1);
         let last = state.opens == 0;
         let unlinked = last && self.opens.is_unlinked(inode.ino);
-        let settled = if unlinked { Ok(()) } else { self.settle_leaving(inode, state).await };
+        let settled = if unlinked { Ok(()) } else { self.settle_leaving(inode, state, writer).await };
         if last {
             self.learn(state);
             self.park(inode, state);
@@ -172,11 +172,12 @@ impl<M: MetadataDriver> Cofs<M> {
         settled
     }
 
-    async fn settle_leaving(&self, inode: &OpenInode, state: &mut State) -> FsResult<()> {
+    async fn settle_leaving(&self, inode: &OpenInode, state: &mut State, writer: bool) -> FsResult<()> {
         if state.writers > 0 || state.object.is_none() {
             return Ok(());
         }
-        if state.opens == 0 && state.wrote && self.inlay(inode, state).await? {
+        // A writer that wrote nothing may find a small file that a crash has left in its object.
+        if state.opens == 0 && (state.wrote || writer) && self.inlay(inode, state).await? {
             return Ok(());
         }
         if state.writing.is_some() {
