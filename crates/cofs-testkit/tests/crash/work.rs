@@ -73,13 +73,20 @@ impl Worker {
                     self.world.apply(&op);
                     self.acknowledged += 1;
                 }
-                Err(error) if gone(&error) => {
+                Err(error) if gone(&error) || self.cut_off(&error) => {
                     self.in_flight = Some((op, begun));
                     break;
                 }
                 Err(error) => panic!("{op:?} in {:?}: {error}", self.top),
             }
         }
+    }
+
+    /// An open whose reply was the daemon's last word may fail with EIO, as the kernel has let go of the backing
+    /// file that it names: the mount itself then tells whether the daemon is gone.
+    fn cut_off(&self, error: &io::Error) -> bool {
+        let mount = || rustix::fs::statfs(&self.top).err().map(io::Error::from);
+        error.raw_os_error() == Some(libc::EIO) && mount().is_some_and(|error| gone(&error))
     }
 
     /// Lets go of every descriptor; they are of no use once the daemon is gone.
