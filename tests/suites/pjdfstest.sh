@@ -23,7 +23,7 @@ pjdfstest_both() {
     chmod +x "$WORK/bin/mount"
     PATH=$WORK/bin:$PATH timeout --kill-after=10 300 "${program[@]}" \
         --configuration-file "$WORK/pjdfstest-remount.toml" erofs || status=1
-    rm -r "$WORK/bin"
+    rm -r "${WORK:?}/bin"
     return "$status"
 }
 
