@@ -278,7 +278,10 @@ impl Pool {
     fn restore(&self, taken: Taken) -> FsResult<()> {
         let sequence = taken.id.sequence();
         let fits = self.ready.len() < OBJECTS_READY_MAX && sequence >= self.numbers.look_from();
-        let whole = fits && !self.sidecar.load(Ordering::Relaxed);
+        // Among numbers that are still to be looked at after a crash it would be found, and be ready twice.
+        self.run("read the reservations of a pool", || self.numbers.load(&*self.store))?;
+        let looked_at = self.numbers.unsettled().is_none_or(|window| !window.contains(&sequence));
+        let whole = fits && looked_at && !self.sidecar.load(Ordering::Relaxed);
         let file = Arc::into_inner(taken.file).filter(|_| whole).ok_or(FsError::Busy)?;
         file.set_len(0)?;
         let file = file.into_sound_file().ok_or(FsError::Busy)?;

@@ -92,6 +92,22 @@ fn a_clean_end_leaves_nothing_and_numbering_goes_on() {
     assert_eq!(next, 31, "numbers that were used are not used again, and no block is wasted");
 }
 
+#[test]
+fn what_is_given_back_before_the_look_is_not_ready_twice() {
+    let world = World::new(1);
+    let placement = world.open();
+    let id = placement.take(ino(1)).unwrap().id;
+    crash(placement);
+    let placement = world.open();
+    let file = placement.open_object(id, true).unwrap();
+    placement.give_back(cofs_placement::Taken { id, file });
+    placement.start_filler();
+    eventually("the filler has run", || placement.space()[0].ready >= 16);
+    let taken: Vec<_> = (1..=40).map(|n| placement.take(ino(n)).unwrap().id).collect();
+    let distinct: BTreeSet<_> = taken.iter().collect();
+    assert_eq!(distinct.len(), taken.len(), "{taken:?}");
+}
+
 /// What a volume's user does between crashes.
 #[derive(Clone, Debug)]
 enum Step {
