@@ -142,8 +142,20 @@ test_binary() {
 }
 
 # cargo test, counted by test, not by crate.
+# The short form draws the same random cases for the same code, so that its verdict can be had again; the
+# long form draws new ones, and says from which seed.
+choose_seed() {
+    if ((LONG)); then
+        export PROPTEST_RNG_SEED=${PROPTEST_RNG_SEED:-$((RANDOM * 32768 + RANDOM))}
+        echo "random cases from PROPTEST_RNG_SEED=$PROPTEST_RNG_SEED"
+    else
+        export PROPTEST_RNG_SEED=${PROPTEST_RNG_SEED:-1}
+    fi
+}
+
 run_unit_tests() {
     local log=$LOGS/unit.log from=$EPOCHREALTIME status=0 good bad ignored
+    choose_seed
     cargo test --release --workspace --locked --no-fail-fast >"$log" 2>&1 </dev/null || status=$?
     read -r good bad ignored < <(awk '/^test result:/ { p += $4; f += $6; i += $8 } END { print p + 0, f + 0, i + 0 }' "$log")
     if ((status == 0 && bad == 0)); then
