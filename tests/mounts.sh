@@ -104,7 +104,16 @@ mount_options() {
 }
 
 volume_down() {
-    umount "$MNT" || umount -l "$MNT"
+    local n
+    # What a program left running in the background may still be at its end.
+    for ((n = 0; n < 50; n++)); do
+        ! umount "$MNT" 2>/dev/null || break
+        sleep 0.1
+    done
+    if mountpoint -q "$MNT"; then
+        fail "$CONFIG/${1:-}unmount" "still busy after 5 s"
+        umount -l "$MNT"
+    fi
     forget MOUNTS "$MNT"
     if ! wait_gone "$DAEMON" 300; then
         fail "$CONFIG/${1:-}unmount" "the daemon still ran 30 s after the unmount"
