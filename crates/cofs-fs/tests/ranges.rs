@@ -4,7 +4,7 @@ mod common;
 
 use cofs_fs::{FileSystem, run};
 use cofs_placement::{Fault, Operation};
-use cofs_types::{FallocateMode, FsError, FsResult, InodeId, SeekWhence};
+use cofs_types::{FallocateMode, FsError, FsResult, InodeId, SeekWhence, SetAttributes, SetTime, Timestamp};
 use common::*;
 
 const PUNCH: FallocateMode = FallocateMode::PunchHole;
@@ -82,6 +82,22 @@ fn space_asked_for_keeps_a_small_file_in_its_object() {
     assert!(!volume.is_inline(ino));
     assert!(volume.stat(ino).blocks_512 >= 2048);
     assert_eq!(volume.contents(ino), b"small");
+}
+
+#[test]
+fn space_asked_for_changes_the_times_wherever_the_file_stands() {
+    let volume = World::new().mount();
+    for (number, mode) in [KEEP, ZERO_KEEP].into_iter().enumerate() {
+        // Inline, out of the metadata into an object, and in the object.
+        let (ino, file) = volume.create(&number.to_string());
+        for len in [100, INLINE_MAX as u64 * 2, INLINE_MAX as u64 * 3] {
+            let old = SetTime::To(Timestamp::new(1_000_000_000, 5).unwrap());
+            volume.setattr(ino, SetAttributes { mtime: Some(old), ..SetAttributes::default() }).unwrap();
+            run(volume.fs.fallocate(&CONTEXT, ino, file.handle, mode, 0, len)).unwrap();
+            let stat = volume.stat(ino);
+            assert!(stat.mtime.secs > 1_000_000_000 && stat.size_bytes == 0, "{mode:?} {len}: {stat:?}");
+        }
+    }
 }
 
 #[test]

@@ -70,8 +70,8 @@ impl<M: MetadataDriver> Cofs<M> {
                 self.fallocate_inline(ino, &request).await
             }
             Layout::Inline => {
-                let change = if request.grows() { Change::Data } else { Change::Nothing };
-                self.outgrow(ino, &mut state, change, |file| allocate(file, &request)).await?;
+                // Times change even if no byte does, as with an inline file.
+                self.outgrow(ino, &mut state, Change::Data, |file| allocate(file, &request)).await?;
                 state.preallocated = true;
                 Ok(())
             }
