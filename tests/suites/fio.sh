@@ -33,7 +33,7 @@ fio_twice() {
     local name=$1 common
     shift
     common=(fio --name="$name" --directory="$MNT/fio" --randseed=7 --verify=crc32c --verify_fatal=1 --iodepth=4
-        --group_reporting --thread=0 --fallocate=none "$@")
+        --group_reporting --thread=0 --fallocate=none --verify_state_save=0 "$@")
     timeout --kill-after=10 200 "${common[@]}" --do_verify=1
     echo 1 >/proc/sys/vm/drop_caches
     timeout --kill-after=10 200 "${common[@]}" --verify_only
