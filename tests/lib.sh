@@ -155,8 +155,11 @@ choose_seed() {
 
 run_unit_tests() {
     local log=$LOGS/unit.log from=$EPOCHREALTIME status=0 good bad ignored
+    local -x PROPTEST_RNG_SEED=${PROPTEST_RNG_SEED:-}
     choose_seed
+    fuse_for_everybody
     cargo test --release --workspace --locked --no-fail-fast >"$log" 2>&1 </dev/null || status=$?
+    fuse_as_before
     read -r good bad ignored < <(awk '/^test result:/ { p += $4; f += $6; i += $8 } END { print p + 0, f + 0, i + 0 }' "$log")
     if ((status == 0 && bad == 0)); then
         pass unit "$good" "$good tests, $ignored ignored, $(seconds_since "$from") s"
@@ -172,7 +175,19 @@ run_unit_tests() {
 # ---- clean-up -------------------------------------------------------------------------------------
 
 declare -a MOUNTS=() LOOPS=() DAEMONS=()
-URING_WAS=
+URING_WAS='' FUSE_WAS=''
+
+# /dev/fuse as Debian's own rules have it, for as long as other users' mounts are tested.
+fuse_for_everybody() {
+    [[ $EUID = 0 && -c /dev/fuse && -z $FUSE_WAS ]] || return 0
+    FUSE_WAS=$(stat -c %a /dev/fuse)
+    chmod 666 /dev/fuse
+}
+
+fuse_as_before() {
+    [[ -z $FUSE_WAS ]] || chmod "$FUSE_WAS" /dev/fuse
+    FUSE_WAS=''
+}
 
 clean_up() {
     local i item
@@ -186,6 +201,7 @@ clean_up() {
     for item in "${DAEMONS[@]}"; do wait_gone "$item" 50 || kill -KILL "$item" 2>/dev/null; done
     for item in "${LOOPS[@]}"; do losetup -d "$item" 2>/dev/null; done
     [[ -n $URING_WAS ]] && echo "$URING_WAS" >/sys/module/fuse/parameters/enable_uring
+    fuse_as_before
     MOUNTS=() LOOPS=() DAEMONS=() URING_WAS=
     [[ -n ${WORK:-} ]] && rm -rf --one-file-system "$WORK"
     set -e

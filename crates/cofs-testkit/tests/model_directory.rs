@@ -12,11 +12,14 @@ use cofs_testkit::{
 };
 use proptest::prelude::*;
 
+/// Files around the default inline maximum, so that on a mount they move between inline data and objects.
+const MIX: Mix = Mix { steps: 60, boundary: 16 << 10, large: true, users: true, xattr_bytes_max: 300 };
+
 proptest! {
     #![proptest_config(config(300))]
 
     #[test]
-    fn a_directory_behaves_like_the_model(steps in steps(Mix::default())) {
+    fn a_directory_behaves_like_the_model(steps in steps(MIX)) {
         if !can_play_users() {
             return Ok(());
         }

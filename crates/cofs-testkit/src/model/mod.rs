@@ -37,6 +37,9 @@ pub struct Rules {
     /// A write by one outside the file's group takes the set-group-id bit even where the group may not
     /// execute (the kernel's own rule; a FUSE server is not told who writes).
     pub strict_set_gid: bool,
+    /// Of a FUSE file system the kernel learns that a write took the set-id bits only when it asks for the
+    /// attributes again; until then its own protection of hard links goes by the old bits.
+    pub set_id_seen_late: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -57,6 +60,8 @@ struct Inode {
     xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
     /// Made by `O_TMPFILE` and never linked since.
     linkable: bool,
+    /// A write has taken its set-id bits.
+    set_id_lost: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -84,6 +89,7 @@ impl Rules {
             protected_hardlinks: crate::directory::protected_hardlinks(),
             no_acl_without_group_bits: true,
             strict_set_gid: !fuse,
+            set_id_seen_late: fuse,
         }
     }
 }
@@ -163,6 +169,7 @@ impl Model {
             parent,
             xattrs: BTreeMap::new(),
             linkable: false,
+            set_id_lost: false,
         };
         self.inodes.insert(ino, inode);
         ino

@@ -97,6 +97,10 @@ impl Model {
         if self.rules.protected_hardlinks && !self.safe_to_link(who, ino) {
             return Err(Errno::PERM);
         }
+        let late = self.rules.set_id_seen_late && self.inode(ino).set_id_lost;
+        if self.rules.protected_hardlinks && late && self.must_own(who, ino).is_err() {
+            return Ok(Answer::Skip);
+        }
         self.link_inode(who, ino, dir, name)
     }
 

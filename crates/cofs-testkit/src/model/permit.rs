@@ -58,7 +58,10 @@ impl Model {
             return;
         }
         let strict = self.rules.strict_set_gid && !self.keeps_set_gid(who, self.inode(ino).gid);
-        drop_set_id(self.inode_mut(ino), strict);
+        let inode = self.inode_mut(ino);
+        let before = inode.permissions;
+        drop_set_id(inode, strict);
+        inode.set_id_lost |= inode.permissions != before;
     }
 }
 
