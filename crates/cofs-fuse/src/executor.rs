@@ -29,6 +29,8 @@ use cofs_types::limits;
 use parking_lot::{Condvar, Mutex};
 use rustix::thread::CpuSet;
 
+use crate::scheduling::Policy;
+
 pub(crate) type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 thread_local! {
@@ -177,6 +179,8 @@ pub(crate) struct Pool {
     /// Where the threads may run: where whoever mounts may. A thread inherits the CPUs of the one that starts
     /// it, and that is a worker pinned to one.
     cpus: Option<CpuSet>,
+    /// Likewise how: a worker that stacks runs after everybody else.
+    policy: Option<Policy>,
 }
 
 impl fmt::Debug for Pool {
@@ -193,6 +197,7 @@ impl Pool {
             work: Condvar::new(),
             threads_max: limits::BLOCKING_THREADS_MAX,
             cpus: rustix::thread::sched_getaffinity(None).ok(),
+            policy: Policy::current().ok(),
         });
         let first = pool.spawn(0)?;
         pool.queue.lock().threads.push(first);
@@ -233,11 +238,20 @@ impl Pool {
         }
     }
 
+    /// Undoes what this thread has inherited from a worker.
+    fn disinherit(&self) -> io::Result<()> {
+        if let Some(cpus) = &self.cpus {
+            rustix::thread::sched_setaffinity(None, cpus)?;
+        }
+        match self.policy {
+            Some(policy) if policy != Policy::current()? => policy.give(rustix::thread::gettid()),
+            _ => Ok(()),
+        }
+    }
+
     fn run(&self) {
-        if let Some(cpus) = &self.cpus
-            && let Err(error) = rustix::thread::sched_setaffinity(None, cpus)
-        {
-            tracing::warn!(%error, "a thread for operations that wait stays on its starter's CPU");
+        if let Err(error) = self.disinherit() {
+            tracing::warn!(%error, "a thread for operations that wait runs where and how its starter did");
         }
         let _may_block = BlockingThread::enter();
         while let Some(task) = self.next() {

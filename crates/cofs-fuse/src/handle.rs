@@ -34,6 +34,8 @@ pub struct MountReport {
     pub passthrough: bool,
     /// Threads that take requests.
     pub threads: usize,
+    /// Whether workers give way on a busy client's CPU, so that it stays there; or why not.
+    pub stacking: Result<(), String>,
     /// Largest READ or WRITE.
     pub transfer_bytes: usize,
 }

@@ -21,6 +21,7 @@ mod notify;
 mod passthrough;
 mod reply;
 mod request;
+mod scheduling;
 mod session;
 mod translate;
 mod uring;

@@ -60,6 +60,8 @@ pub struct MountOptions {
     pub transport: Transport,
     /// The kernel may do the I/O of large files itself, where this process may let it (`CAP_SYS_ADMIN`).
     pub passthrough: bool,
+    /// Workers may give way to busy clients on their CPUs (io_uring; needs `CAP_SYS_NICE`).
+    pub stacking: bool,
 }
 
 impl Default for MountOptions {
@@ -80,6 +82,7 @@ impl Default for MountOptions {
             threads: None,
             transport: Transport::Auto,
             passthrough: true,
+            stacking: true,
         }
     }
 }

@@ -29,6 +29,8 @@ pub(crate) struct Session<F> {
     settled: Settled,
     /// Workers on `/dev/fuse` where it serves alone.
     threads: usize,
+    /// Workers may stack.
+    stacking: bool,
     pool: Arc<Pool>,
     notifier: Arc<Notifier>,
     recalls: JoinHandle<()>,
@@ -51,7 +53,8 @@ impl<F: FileSystem> Session<F> {
         let notifier = Arc::new(Notifier::default());
         let recalls = notifier.start(device.clone()).map_err(MountError::Thread)?;
         let threads = options.threads.unwrap_or_else(cpus).max(1);
-        Ok(Self { service, device, settled, threads, pool, notifier, recalls })
+        let stacking = options.stacking;
+        Ok(Self { service, device, settled, threads, stacking, pool, notifier, recalls })
     }
 
     /// The mount's whole life. `declined`: why `uring` is not there.
@@ -97,21 +100,31 @@ impl<F: FileSystem> Session<F> {
         uring: Option<uring::Prepared>,
         declined: String,
     ) -> (Option<uring::Running>, MountReport) {
-        let fallback = |reason| self.report(Transport::DevFuse, reason, self.threads);
+        let not_pinned = || Err(uring::NOT_PINNED.to_owned());
+        let fallback = |reason| self.report(Transport::DevFuse, reason, self.threads, not_pinned());
         let Some(prepared) = uring else { return (None, fallback(declined)) };
         if !self.settled.has(init::OVER_IO_URING) {
             return (None, fallback("the kernel did not grant FUSE over io_uring".into()));
         }
         let threads = prepared.threads();
-        let (running, outcome) = prepared.start(self.service.clone(), self.device.clone(), self.pool.clone());
+        let (service, device, pool) = (self.service.clone(), self.device.clone(), self.pool.clone());
+        let (running, outcome) = prepared.start(service, device, pool, self.stacking);
         let report = match outcome {
-            Ok(()) => self.report(Transport::Uring, "the kernel offers it".into(), threads),
+            Ok(()) => {
+                self.report(Transport::Uring, "the kernel offers it".into(), threads, running.stacking())
+            }
             Err(reason) => fallback(reason),
         };
         (Some(running), report)
     }
 
-    fn report(&self, transport: Transport, reason: String, threads: usize) -> MountReport {
+    fn report(
+        &self,
+        transport: Transport,
+        reason: String,
+        threads: usize,
+        stacking: Result<(), String>,
+    ) -> MountReport {
         MountReport {
             transport,
             reason,
@@ -119,6 +132,7 @@ impl<F: FileSystem> Session<F> {
             features: self.settled.feature_names(),
             passthrough: self.settled.has(init::PASSTHROUGH),
             threads,
+            stacking,
             transfer_bytes: self.settled.transfer_bytes,
         }
     }

@@ -302,6 +302,65 @@ fn the_transport_asked_for_is_the_one_that_serves_and_the_report_says_why() {
     });
 }
 
+/// The policies of this process's threads whose names begin so.
+fn policies(name: &str) -> Vec<i32> {
+    let tasks = fs::read_dir("/proc/self/task").unwrap().flatten();
+    let named = |task: &fs::DirEntry| {
+        fs::read_to_string(task.path().join("comm")).is_ok_and(|comm| comm.starts_with(name))
+    };
+    let number = |task: fs::DirEntry| task.file_name().to_str().unwrap().parse().unwrap();
+    // SAFETY: no memory is involved.
+    tasks.filter(named).map(|task| unsafe { libc::sched_getscheduler(number(task)) }).collect()
+}
+
+/// Not a test: what the next one runs, alone in a process, so that all workers are its own.
+#[test]
+#[ignore = "run by other tests in a process of its own"]
+fn stack_in_this_process() {
+    for wanted in [true, false] {
+        let fs = NullFs::new(false, || std::thread::sleep(std::time::Duration::from_millis(20)));
+        let options = MountOptions { stacking: wanted, ..Default::default() };
+        let Some(on) = Mounted::with(Transport::Uring, fs, options) else { return };
+        if let (true, Err(reason)) = (wanted, &on.mount().report().stacking) {
+            return eprintln!("SKIPPED: {reason}");
+        }
+        assert_eq!(on.mount().report().stacking.is_ok(), wanted);
+        let workers = || policies("cofs-fuse-cpu");
+        assert!(workers().iter().all(|policy| *policy == libc::SCHED_OTHER), "before any traffic");
+        let traffic = |number: u32| fs::write(on.path("f"), number.to_string()).unwrap();
+        if wanted {
+            eventually("a worker stacks", || {
+                (0..200).for_each(traffic);
+                workers().contains(&libc::SCHED_IDLE)
+            });
+        } else {
+            (0..2000).for_each(traffic);
+            assert!(!workers().contains(&libc::SCHED_IDLE));
+        }
+        // These threads of the pool are started by workers that stack.
+        std::thread::scope(|scope| {
+            (0..8).for_each(|number| {
+                let (on, traffic) = (&on, &traffic);
+                scope.spawn(move || {
+                    (0..500).for_each(traffic);
+                    File::create(on.path(&format!("slow{number}"))).unwrap().sync_all().unwrap();
+                });
+            });
+        });
+        let pool = policies("cofs-wait-");
+        assert!(pool.len() > 1 && pool.iter().all(|policy| *policy == libc::SCHED_OTHER), "{pool:?}");
+        eventually("nobody stacks without traffic", || {
+            workers().iter().all(|policy| *policy == libc::SCHED_OTHER)
+        });
+        on.end();
+    }
+}
+
+#[test]
+fn workers_stack_on_their_clients_cpu_under_traffic_and_not_without() {
+    in_a_process_of_its_own("stack_in_this_process");
+}
+
 /// Not a test: what [`child`] runs, in a process of its own. Mounts where told, until unmounted.
 #[test]
 #[ignore = "run by other tests in a process of its own"]
@@ -390,10 +449,16 @@ fn mount_work_and_end_in_this_process() {
 
 #[test]
 fn the_end_leaves_no_thread_and_no_descriptor_behind() {
+    in_a_process_of_its_own("mount_work_and_end_in_this_process");
+}
+
+fn in_a_process_of_its_own(test: &str) {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    let command = command.args(["--exact", "mount_work_and_end_in_this_process", "--ignored"]);
+    let command = command.args(["--exact", test, "--ignored", "--nocapture"]);
     let output = command.output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    // Above all what was skipped.
+    eprint!("{}", String::from_utf8_lossy(&output.stderr));
 }
 
 #[test]

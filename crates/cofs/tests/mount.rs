@@ -290,8 +290,14 @@ fn both_transports_and_both_data_paths_serve() {
     let root = scratch();
     let store = format(&root);
     let large = vec![7; 1 << 20];
-    for options in ["transport=dev", "transport=dev,passthrough=off", "threads=1"] {
+    let unstacked = [("transport=dev", "io_uring"), ("transport=dev,passthrough=off", "io_uring")];
+    // Why not, where io_uring cannot be had, is another reason than the option.
+    for (options, reason) in unstacked.into_iter().chain([("threads=1,stacking=off", "")]) {
         let mounted = Mounted::new(&root, &store, &["-o", options]);
+        let status: serde_json::Value =
+            serde_json::from_str(&run(&["status", &store, "--output", "json"])).unwrap();
+        assert_eq!(status["mount"]["stacking"], false, "{status}");
+        assert!(status["mount"]["stacking_reason"].as_str().unwrap().contains(reason), "{status}");
         fs::write(mounted.path("large"), &large).unwrap();
         let mut read = Vec::new();
         fs::File::open(mounted.path("large")).unwrap().read_to_end(&mut read).unwrap();

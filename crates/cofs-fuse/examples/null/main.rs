@@ -34,6 +34,9 @@ struct Arguments {
     /// Have the kernel check no permissions: no GETATTR of the parent at each create.
     #[arg(long)]
     unchecked: bool,
+    /// Workers do not give way to busy clients on their CPUs.
+    #[arg(long)]
+    no_stacking: bool,
     /// Let other users in.
     #[arg(long)]
     allow_other: bool,
@@ -53,6 +56,7 @@ fn main() -> ExitCode {
         default_permissions: !arguments.unchecked,
         threads: arguments.threads,
         transport,
+        stacking: !arguments.no_stacking,
         ..Default::default()
     };
     let sync_takes = Duration::from_millis(arguments.sync_ms);

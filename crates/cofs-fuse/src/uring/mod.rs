@@ -8,6 +8,7 @@
 mod entry;
 mod plan;
 mod ring;
+mod stacking;
 mod worker;
 
 use std::{
@@ -18,6 +19,7 @@ use std::{
 use self::{
     entry::Entry,
     plan::{Plan, WorkerPlan},
+    stacking::{Alarm, Post, Watcher},
     worker::{Means, Start, Worker},
 };
 use crate::{
@@ -28,6 +30,16 @@ use crate::{
 use cofs_fs::FileSystem;
 
 const ENABLED: &str = "/sys/module/fuse/parameters/enable_uring";
+/// Why nobody stacks where `/dev/fuse` serves.
+pub(crate) const NOT_PINNED: &str = "only io_uring's workers stay on a CPU";
+
+/// Whom a worker tells how it gets on.
+struct Listener {
+    /// Whether it has all it needs; its post, where it is pinned.
+    ready: mpsc::Sender<Result<Option<Arc<Post>>, String>>,
+    /// Whether the kernel took its entries.
+    registered: mpsc::Sender<Result<(), String>>,
+}
 
 struct Waiting {
     start: mpsc::Sender<Start>,
@@ -37,6 +49,9 @@ struct Waiting {
 /// Workers with all they need, waiting for a connection. Dropped, they end.
 pub(crate) struct Prepared {
     workers: Vec<Waiting>,
+    /// The posts of the pinned ones, and what they ring.
+    posts: Vec<Arc<Post>>,
+    alarm: Arc<Alarm>,
     registered: mpsc::Receiver<Result<(), String>>,
     pub transfer_bytes: usize,
 }
@@ -45,6 +60,7 @@ pub(crate) struct Prepared {
 #[derive(Debug)]
 pub(crate) struct Running {
     threads: Vec<JoinHandle<()>>,
+    watcher: Result<Watcher, String>,
 }
 
 impl Prepared {
@@ -54,28 +70,31 @@ impl Prepared {
         let plan = Plan::of_machine()?;
         let (ready, prepared) = mpsc::channel();
         let (registered, outcomes) = mpsc::channel();
-        let mut workers = Vec::new();
+        let alarm = Arc::<Alarm>::default();
+        let (mut workers, mut posts) = (Vec::new(), Vec::new());
         for worker in plan.workers {
-            workers.push(spawn(worker, plan.transfer_bytes, ready.clone(), registered.clone())?);
+            let to = Listener { ready: ready.clone(), registered: registered.clone() };
+            workers.push(spawn(worker, plan.transfer_bytes, alarm.clone(), to)?);
         }
         drop(ready);
         for _ in &workers {
-            prepared.recv().map_err(|_| "an io_uring worker has panicked".to_owned())??;
+            posts.extend(prepared.recv().map_err(|_| "an io_uring worker has panicked".to_owned())??);
         }
-        Ok(Self { workers, registered: outcomes, transfer_bytes: plan.transfer_bytes })
+        Ok(Self { workers, posts, alarm, registered: outcomes, transfer_bytes: plan.transfer_bytes })
     }
 
     pub fn threads(&self) -> usize {
         self.workers.len()
     }
 
-    /// Registers all queues. The second value tells what went wrong, in which case the kernel goes back to
-    /// `/dev/fuse` by itself.
+    /// Registers all queues; where `stacking` is wanted, the workers do it where they may. The second value tells
+    /// what went wrong, in which case the kernel goes back to `/dev/fuse` by itself.
     pub fn start<F: FileSystem>(
         self,
         service: Arc<Service<F>>,
         device: Arc<Device>,
         pool: Arc<Pool>,
+        stacking: bool,
     ) -> (Running, Result<(), String>) {
         let life = move |entry, rest| -> Work { Box::pin(serve_requests(service.clone(), entry, rest)) };
         let start = Start { device, pool, life: Arc::new(life) };
@@ -88,17 +107,30 @@ impl Prepared {
         let outcome = threads.iter().try_for_each(|_| {
             self.registered.recv().unwrap_or_else(|_| Err("an io_uring worker has panicked".into()))
         });
-        (Running { threads }, outcome)
+        let watcher = match &outcome {
+            Ok(()) if stacking => Watcher::start(self.alarm, self.posts),
+            Ok(()) => Err("switched off by option".into()),
+            Err(_) => Err(NOT_PINNED.into()),
+        };
+        (Running { threads, watcher }, outcome)
     }
 }
 
 impl Running {
+    /// Whether workers stack on their clients' CPUs. Errors: why not, in words for the report.
+    pub fn stacking(&self) -> Result<(), String> {
+        self.watcher.as_ref().map(drop).map_err(String::clone)
+    }
+
     /// Waits until the kernel has given back every entry.
     pub fn join(self) {
         for thread in self.threads {
             if thread.join().is_err() {
                 tracing::error!("an io_uring worker has panicked");
             }
+        }
+        if let Ok(watcher) = self.watcher {
+            watcher.join();
         }
     }
 }
@@ -117,20 +149,23 @@ fn enabled() -> Result<(), String> {
 fn spawn(
     plan: WorkerPlan,
     transfer_bytes: usize,
-    ready: mpsc::Sender<Result<(), String>>,
-    registered: mpsc::Sender<Result<(), String>>,
+    alarm: Arc<Alarm>,
+    listener: Listener,
 ) -> Result<Waiting, String> {
     let (start, started) = mpsc::channel::<Start>();
     let name = plan.pin.map_or("cofs-fuse-rest".into(), |cpu| format!("cofs-fuse-cpu{cpu}"));
     let work = move || {
-        let (means, outcome) = match Means::new(&plan, transfer_bytes) {
-            Ok(means) => (Some(means), Ok(())),
+        let (means, outcome) = match Means::new(&plan, transfer_bytes, alarm) {
+            Ok(means) => {
+                let post = plan.pin.map(|_| means.post.clone());
+                (Some(means), Ok(post))
+            }
             Err(error) => (None, Err(format!("io_uring cannot be used here: {error}"))),
         };
         // Whoever does not listen any more has given up, and sends no start.
-        let _ = ready.send(outcome);
+        let _ = listener.ready.send(outcome);
         if let (Some(means), Ok(start)) = (means, started.recv()) {
-            run(means, &start, &registered);
+            run(means, &start, &listener.registered);
         }
     };
     let thread = std::thread::Builder::new().name(name).spawn(work).map_err(|error| error.to_string())?;

@@ -21,6 +21,7 @@ use super::{
     entry::{Addresses, Entry},
     plan::WorkerPlan,
     ring::{Event, Ring},
+    stacking::{Alarm, Post},
 };
 use crate::{
     dev_fuse::Device,
@@ -62,10 +63,11 @@ pub(crate) struct Means {
     ring: IoUring<Entry128>,
     bell: Arc<OwnedFd>,
     entries: Vec<(u16, Entry)>,
+    pub post: Arc<Post>,
 }
 
 impl Means {
-    pub fn new(plan: &WorkerPlan, transfer_bytes: usize) -> io::Result<Self> {
+    pub fn new(plan: &WorkerPlan, transfer_bytes: usize, alarm: Arc<Alarm>) -> io::Result<Self> {
         if let Some(cpu) = plan.pin {
             let mut only = rustix::thread::CpuSet::new();
             only.set(cpu);
@@ -76,7 +78,8 @@ impl Means {
             .map(|queue| Entry::new(transfer_bytes).map(|entry| (queue, entry)))
             .collect::<io::Result<_>>()?;
         let bell = Arc::new(rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-        Ok(Self { ring: Ring::setup(entries.len())?, bell, entries })
+        let post = Arc::new(Post::of_this_thread(alarm));
+        Ok(Self { ring: Ring::setup(entries.len())?, bell, entries, post })
     }
 }
 
@@ -93,8 +96,15 @@ pub(crate) struct Worker {
     ring: Ring,
     slots: Vec<Slot>,
     doorbell: Arc<Doorbell>,
+    post: Arc<Post>,
     /// Entries that the kernel has and will give back.
     alive: usize,
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.post.leave();
+    }
 }
 
 impl Worker {
@@ -111,7 +121,7 @@ impl Worker {
         };
         let slots = means.entries.into_iter().enumerate().map(slot).collect();
         let ring = Ring::new(means.ring, means.bell, start.device.clone())?;
-        Ok(Self { ring, slots, doorbell, alive: 0 })
+        Ok(Self { ring, slots, doorbell, post: means.post, alive: 0 })
     }
 
     /// Hands all entries to the kernel. Errors: it refused one, and will not use io_uring for this mount.
@@ -161,6 +171,7 @@ impl Worker {
         let Some(slot) = self.slots.get(index) else {
             return Err(io::Error::other("a completion for an entry that is not ours"));
         };
+        self.post.count();
         match slot.task.poll(&slot.waker) {
             Polled::Rests => self.commit(index),
             Polled::Waits => Ok(()),

@@ -35,6 +35,11 @@ pub fn can_mount() -> bool {
 impl Mounted {
     /// `None`, loudly, where there is no `/dev/fuse`, or not this transport.
     pub fn new(transport: Transport, fs: NullFs) -> Option<Self> {
+        Self::with(transport, fs, MountOptions::default())
+    }
+
+    /// As [`Mounted::new`], with further options.
+    pub fn with(transport: Transport, fs: NullFs, options: MountOptions) -> Option<Self> {
         if !can_mount() {
             return None;
         }
@@ -44,7 +49,7 @@ impl Mounted {
         }
         let dir = tempfile::tempdir().unwrap();
         let fs = Arc::new(fs);
-        let options = MountOptions { transport, allow_other: true, ..Default::default() };
+        let options = MountOptions { transport, allow_other: true, ..options };
         let mount = cofs_fuse::mount(fs.clone(), dir.path(), &options).unwrap();
         if mount.report().transport != transport {
             eprintln!("SKIPPED over {transport:?}: {}", mount.report().reason);

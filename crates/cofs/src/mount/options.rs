@@ -47,6 +47,8 @@ pub struct MountOptions {
     pub threads: Option<u16>,
     /// Whether the kernel may move bytes of large files itself; `None`: where it can.
     pub passthrough: Option<bool>,
+    /// Whether workers give way to busy clients on their CPUs; `None`: where they can.
+    pub stacking: Option<bool>,
 }
 
 /// More workers than this help nobody.
@@ -105,7 +107,9 @@ impl MountOptions {
             "noatime" => self.atime = Atime::Never,
             "relatime" => self.atime = Atime::Relative,
             "atime" | "strictatime" => self.atime = Atime::Always,
-            "fsname" | "transport" | "threads" | "passthrough" => return Err("needs a value".to_owned()),
+            "fsname" | "transport" | "threads" | "passthrough" | "stacking" => {
+                return Err("needs a value".to_owned());
+            }
             _ => return Ok(word.starts_with("x-") || NOT_FOR_US.contains(&word)),
         }
         Ok(true)
@@ -123,16 +127,19 @@ impl MountOptions {
                 let threads = value.parse().ok().filter(|threads| (1..=THREADS_MAX).contains(threads));
                 self.threads = Some(threads.ok_or_else(|| format!("is a number from 1 to {THREADS_MAX}"))?);
             }
-            "passthrough" => {
-                self.passthrough = Some(match value {
-                    "on" => true,
-                    "off" => false,
-                    _ => return Err("is on or off".to_owned()),
-                });
-            }
+            "passthrough" => self.passthrough = Some(on_or_off(value)?),
+            "stacking" => self.stacking = Some(on_or_off(value)?),
             _ => return Ok(key.starts_with("x-") || ["user", "comment"].contains(&key)),
         }
         Ok(true)
+    }
+}
+
+fn on_or_off(value: &str) -> Result<bool, String> {
+    match value {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err("is on or off".to_owned()),
     }
 }
 
@@ -147,8 +154,9 @@ mod tests {
 
     #[test]
     fn known_words_are_understood() {
-        let options =
-            parse("defaults,ro,allow_other,nosuid,noatime,transport=dev,threads=3,passthrough=off,x-a.b=c,");
+        let options = parse(
+            "defaults,ro,allow_other,nosuid,noatime,transport=dev,threads=3,passthrough=off,stacking=off,x-a.b=c,",
+        );
         let expected = MountOptions {
             read_only: true,
             allow_other: true,
@@ -157,6 +165,7 @@ mod tests {
             transport: Some(Transport::Dev),
             threads: Some(3),
             passthrough: Some(false),
+            stacking: Some(false),
             ..MountOptions::default()
         };
         assert_eq!(options.unwrap(), expected);
@@ -179,6 +188,7 @@ mod tests {
             "transport=tcp",
             "passthrough",
             "passthrough=yes",
+            "stacking=maybe",
             "fsname",
             "fsname=",
             "=",

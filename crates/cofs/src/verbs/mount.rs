@@ -51,7 +51,8 @@ pub struct Args {
     pub background: bool,
 
     /// Mount options, as in fstab: ro, allow_other, nosuid, nodev, noexec, noatime, relatime, strictatime,
-    /// sync, dirsync, nonempty, fsname=NAME, transport=auto|uring|dev, threads=N, passthrough=on|off.
+    /// sync, dirsync, nonempty, fsname=NAME, transport=auto|uring|dev, threads=N, passthrough=on|off,
+    /// stacking=on|off.
     #[arg(short = 'o', value_name = "WORDS")]
     pub options: Vec<String>,
 
@@ -215,6 +216,11 @@ fn serve_until_gone(mount: Mount, told: Told, options: &MountOptions, log: Optio
     if options.passthrough == Some(true) && !report.passthrough {
         tracing::warn!("passthrough cannot be had (it needs root and Linux 6.9): all bytes go through cofs");
     }
+    if options.stacking == Some(true)
+        && let Err(reason) = &report.stacking
+    {
+        tracing::warn!(reason, "workers cannot stack on their clients' CPUs");
+    }
     told.unmount(mount.point().to_owned()).within("cannot wait for signals")?;
     notify("READY=1");
     if daemon::is_background() {
@@ -262,6 +268,7 @@ fn fuse_options(locked: &Locked, options: &MountOptions) -> cofs_fuse::MountOpti
             Transport::Dev => cofs_fuse::Transport::DevFuse,
         },
         passthrough: options.passthrough.unwrap_or(true),
+        stacking: options.stacking.unwrap_or(true),
     }
 }
 
@@ -279,6 +286,8 @@ fn report(mount: &Mount, options: &MountOptions) -> String {
         "fuse_protocol": format!("7.{}", report.protocol_minor),
         "passthrough": report.passthrough,
         "threads": report.threads,
+        "stacking": report.stacking.is_ok(),
+        "stacking_reason": report.stacking.as_ref().err().map_or("the scheduler lets us", String::as_str),
         "transfer_bytes": report.transfer_bytes,
         "read_only": options.read_only,
     })

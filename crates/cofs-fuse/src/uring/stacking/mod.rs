@@ -1,0 +1,109 @@
+//! Workers that stack: while a client is busy, the worker of its CPU gives way to it, so that it stays there.
+//!
+//! A worker answers on the CPU that its client asked on. The scheduler sees that CPU busy (the worker runs)
+//! and perhaps another idle, and wakes the client there. The next request goes to that CPU's queue, and so back
+//! and forth: each request pays for waking a halted CPU, several times the request itself. But a CPU that
+//! runs only `SCHED_IDLE` threads counts as idle, so that the client of such a worker stays, and goes on at once.
+//!
+//! `SCHED_IDLE` also means to run after everybody else, and where other programs want the CPU that is a stall. So
+//! a worker is given it in bursts of traffic only, and by a watcher thread: every [`INTERVAL`] it looks at what each
+//! worker has served and how long it has waited for its CPU, and [`judge`] decides. The watcher runs before
+//! everybody else, for some microseconds: a guard that is kept waiting by what it guards against is none.
+//!
+//! Invariants: a worker is `SCHED_IDLE` only while the watcher is awake; without traffic the watcher sleeps, and
+//! no timer runs; a request costs no system call and no shared cache line for all this, but for the one
+//! that wakes the watcher.
+
+mod judge;
+mod watcher;
+
+use std::{
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    thread::Thread,
+};
+
+use parking_lot::Mutex;
+use rustix::thread::Pid;
+
+pub(crate) use self::watcher::Watcher;
+
+/// A worker looks whether the watcher sleeps once in so many requests.
+const RING_EVERY: u64 = 64;
+
+/// What wakes the watcher.
+#[derive(Debug, Default)]
+pub(crate) struct Alarm {
+    asleep: AtomicBool,
+    over: AtomicBool,
+    watcher: OnceLock<Thread>,
+}
+
+impl Alarm {
+    fn ring(&self) {
+        if self.asleep.load(Ordering::Relaxed) && self.asleep.swap(false, Ordering::Relaxed) {
+            self.unpark();
+        }
+    }
+
+    /// For the watcher: returns when somebody has rung, or it is over.
+    fn sleep(&self) {
+        self.asleep.store(true, Ordering::Relaxed);
+        while self.asleep.load(Ordering::Relaxed) && !self.is_over() {
+            std::thread::park();
+        }
+    }
+
+    fn end(&self) {
+        self.over.store(true, Ordering::Release);
+        self.unpark();
+    }
+
+    fn is_over(&self) -> bool {
+        self.over.load(Ordering::Acquire)
+    }
+
+    fn unpark(&self) {
+        if let Some(watcher) = self.watcher.get() {
+            watcher.unpark();
+        }
+    }
+}
+
+/// What a worker shows of itself, on cache lines of its own (two: CPUs fetch them in pairs).
+#[derive(Debug)]
+#[repr(align(128))]
+pub(crate) struct Post {
+    served: AtomicU64,
+    /// `None` once the worker ends: its number may then become another thread's.
+    thread: Mutex<Option<Pid>>,
+    alarm: Arc<Alarm>,
+}
+
+impl Post {
+    /// The calling thread's.
+    pub fn of_this_thread(alarm: Arc<Alarm>) -> Self {
+        let thread = Mutex::new(Some(rustix::thread::gettid()));
+        Self { served: AtomicU64::new(0), thread, alarm }
+    }
+
+    /// Counts a request. Only for the worker itself.
+    pub fn count(&self) {
+        let served = self.served().wrapping_add(1);
+        self.served.store(served, Ordering::Relaxed);
+        if served.is_multiple_of(RING_EVERY) {
+            self.alarm.ring();
+        }
+    }
+
+    fn served(&self) -> u64 {
+        self.served.load(Ordering::Relaxed)
+    }
+
+    /// The worker ends.
+    pub fn leave(&self) {
+        *self.thread.lock() = None;
+    }
+}
