@@ -216,6 +216,33 @@ fn a_read_is_recorded_under_relatime_once() {
 }
 
 #[test]
+fn a_recorded_read_commits_nothing_and_outlives_an_unmount() {
+    let world = World::new();
+    let volume = world.mount();
+    let files: Vec<_> = (0..20)
+        .map(|number| {
+            let (ino, file) = volume.create(&number.to_string());
+            volume.write(ino, file, 0, b"abc");
+            (ino, file)
+        })
+        .collect();
+    let written: Vec<_> = files.iter().map(|&(ino, _)| volume.stat(ino).atime).collect();
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    let commits = world.engine.unsynced_commits();
+    for &(ino, file) in &files {
+        volume.read(ino, file, 0, 3);
+    }
+    // The ticker may come in between.
+    assert!(world.engine.unsynced_commits() < commits + files.len() / 2);
+    let read: Vec<_> = files.iter().map(|&(ino, _)| volume.stat(ino).atime).collect();
+    assert!(written.iter().zip(&read).all(|(written, read)| written < read));
+    files.iter().for_each(|&(ino, file)| volume.close(ino, file));
+    volume.detach();
+    let volume = world.mount();
+    assert!(files.iter().zip(&read).all(|(&(ino, _), read)| volume.stat(ino).atime == *read));
+}
+
+#[test]
 fn noatime_and_o_noatime_leave_the_access_time() {
     let world = World::new();
     let long_ago = Timestamp::new(1000, 0).unwrap();

@@ -13,7 +13,7 @@ struct Shared {
     wake: Condvar,
 }
 
-/// Runs its work, which is told the tick's number, once per [`limits::DIRECTORY_TIMES_LAG`] until it is dropped. Dropping it does no work, so
+/// Runs its work, which is told the tick's number, once per [`limits::GATHERED_TIMES_LAG`] until it is dropped. Dropping it does no work, so
 /// that a test can end a driver as a crash would.
 pub(crate) struct Ticker {
     shared: Arc<Shared>,
@@ -52,7 +52,7 @@ impl Shared {
     fn sleep(&self) -> bool {
         let mut stopped = self.stopped.lock();
         if !*stopped {
-            self.wake.wait_for(&mut stopped, limits::DIRECTORY_TIMES_LAG);
+            self.wake.wait_for(&mut stopped, limits::GATHERED_TIMES_LAG);
         }
         !*stopped
     }

@@ -1,12 +1,14 @@
 //! The nouns: what stands in the store, read and written through a transaction.
 
+pub mod accesses;
 pub mod allocator;
 pub mod directories;
 pub mod entries;
+pub mod gathered;
 pub mod inline;
 pub mod inodes;
 pub mod sets;
 pub mod volume;
 pub mod xattrs;
 
-pub use directories::Gathered;
+pub use gathered::Gathered;

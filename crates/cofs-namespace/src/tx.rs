@@ -59,6 +59,14 @@ struct Departing {
     removal: Vec<Change>,
 }
 
+/// A gathered access time that stands in an inode as this transaction has read it.
+struct SeenAccess {
+    ino: InodeId,
+    atime: Timestamp,
+    /// The inode is written, and the time with it.
+    folded: bool,
+}
+
 /// A transaction under way.
 pub struct Tx<'a> {
     pub store: &'a Store,
@@ -68,7 +76,8 @@ pub struct Tx<'a> {
     writes: SmallVec<[StripeIndex; 8]>,
     changes: Vec<Change>,
     touched: SmallVec<[(InodeId, Timestamp); 2]>,
-    folded: SmallVec<[(InodeId, Option<Times>); 2]>,
+    folded: SmallVec<[(InodeId, Times); 2]>,
+    accesses: SmallVec<[SeenAccess; 2]>,
     must_be_empty: Option<InodeId>,
     departing: Option<Departing>,
     files_delta: i64,
@@ -96,6 +105,7 @@ impl<'a> Tx<'a> {
             changes: Vec::new(),
             touched: SmallVec::new(),
             folded: SmallVec::new(),
+            accesses: SmallVec::new(),
             must_be_empty: None,
             departing: None,
             files_delta: 0,
@@ -153,7 +163,29 @@ impl<'a> Tx<'a> {
 
     /// The gathered times `seen` are part of an inode that this transaction writes.
     pub fn fold(&mut self, dir: InodeId, seen: Option<Times>) {
-        self.folded.push((dir, seen));
+        self.folded.extend(seen.map(|times| (dir, times)));
+    }
+
+    /// The gathered access time of an inode whose record has been read, unless that has it already.
+    pub fn access_time(&mut self, ino: InodeId) -> Option<Timestamp> {
+        if let Some(seen) = self.accesses.iter().find(|seen| seen.ino == ino) {
+            return if seen.folded { None } else { Some(seen.atime) };
+        }
+        let atime = self.store.accesses.get(ino)?;
+        self.accesses.push(SeenAccess { ino, atime, folded: false });
+        Some(atime)
+    }
+
+    /// Whether [`access_time`](Self::access_time) has found one that is not yet part of a change.
+    pub fn saw_access(&self, ino: InodeId) -> bool {
+        self.accesses.iter().any(|seen| seen.ino == ino && !seen.folded)
+    }
+
+    /// The inode is written, and with it the access time that was seen; or it goes, and the time as well.
+    pub fn fold_access(&mut self, ino: InodeId) {
+        for seen in self.accesses.iter_mut().filter(|seen| seen.ino == ino) {
+            seen.folded = true;
+        }
     }
 
     /// The commit fails with `NotEmpty` unless `dir`, whose inode this transaction writes, has no entry.
@@ -227,6 +259,7 @@ impl<'a> Tx<'a> {
 
     fn decide_departure(&mut self) -> Option<Fate> {
         let Departing { ino, inode, removal } = self.departing.take()?;
+        self.fold_access(ino);
         if self.store.opens.is_open(ino) {
             self.put_covered(&key::inode(ino), inode.encode());
             self.put_covered(&key::unlinked(ino), MARK.to_vec());
@@ -242,8 +275,12 @@ impl<'a> Tx<'a> {
         for (dir, seen) in &self.folded {
             self.store.gathered.take(*dir, *seen);
         }
+        for seen in self.accesses.iter().filter(|seen| seen.folded) {
+            self.store.accesses.take(seen.ino, seen.atime);
+        }
         for (dir, now) in &self.touched {
-            self.store.gathered.touch(*dir, *now);
+            let times = Times::both(*now);
+            self.store.gathered.note(*dir, |before| before.map_or(times, |before| before.later(times)));
         }
         self.store.count_files(self.files_delta);
     }

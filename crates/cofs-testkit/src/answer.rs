@@ -37,6 +37,8 @@ pub struct View {
     /// 0 for directories: that is each file system's own affair.
     pub size_bytes: u64,
     pub atime: Timestamp,
+    /// In the model: the access time without the reads that a crash may take. Elsewhere as `atime`.
+    pub atime_oldest: Timestamp,
     pub mtime: Timestamp,
     pub ctime: Timestamp,
 }
@@ -51,7 +53,7 @@ pub enum Precision {
     Exact,
     /// As `OwnClock`, but for directories' times.
     OwnClockAfterCrash,
-    /// As `Exact`, but for directories' times, which may lag behind in a crash.
+    /// As `Exact`, but for directories' times and for access times, which may lag behind in a crash.
     AfterCrash,
     /// The subject has its own clock: of the stamps, only an mtime that an operation has set is compared.
     OwnClock,
@@ -62,7 +64,10 @@ impl View {
         let none = Timestamp::default();
         let crashed = matches!(precision, Precision::AfterCrash | Precision::OwnClockAfterCrash);
         if crashed && self.kind == FileKind::Directory {
-            (self.atime, self.mtime, self.ctime) = (none, none, none);
+            (self.atime, self.atime_oldest, self.mtime, self.ctime) = (none, none, none, none);
+        }
+        if precision != Precision::AfterCrash {
+            self.atime_oldest = none;
         }
         if matches!(precision, Precision::OwnClock | Precision::OwnClockAfterCrash) {
             (self.atime, self.ctime) = (none, none);
@@ -75,6 +80,19 @@ impl View {
 }
 
 impl Answer {
+    /// Whether `got` is this answer, both seen with one precision.
+    pub fn agrees(&self, got: &Self) -> bool {
+        match (self, got) {
+            (Self::Stat(expected), Self::Stat(got)) => {
+                let lags = expected.atime_oldest <= got.atime && got.atime <= expected.atime;
+                let (atime, atime_oldest) = (expected.atime, expected.atime_oldest);
+                let rest = View { atime, atime_oldest, ..*got };
+                rest == *expected && (lags || got.atime == expected.atime)
+            }
+            _ => self == got,
+        }
+    }
+
     /// The answer with that removed which `precision` does not compare.
     #[must_use]
     pub fn seen_with(self, precision: Precision) -> Self {
@@ -97,6 +115,7 @@ impl From<&Attributes> for View {
             rdev: a.rdev,
             size_bytes,
             atime: a.atime,
+            atime_oldest: a.atime,
             mtime: a.mtime,
             ctime: a.ctime,
         }

@@ -63,48 +63,75 @@ pub fn compare_trees(
     subject: &mut dyn Subject,
     precision: Precision,
 ) -> Result<(), String> {
-    let (expected, got) = (tree(model, precision), tree(subject, precision));
-    let mut pairs = expected.iter().zip(&got);
-    if let Some((e, g)) = pairs.find(|(e, g)| e != g) {
+    compare_seen(&tree(model, precision), &tree(subject, precision))
+}
+
+/// What was asked of a tree, and answered.
+pub type Seen = Vec<(Path, &'static str, Answer)>;
+
+/// Compares the model's tree with a subject's: to look at one changes its access times.
+pub fn compare_seen(expected: &Seen, got: &Seen) -> Result<(), String> {
+    let agree =
+        |(e, g): &(&(Path, _, Answer), &(Path, _, Answer))| (&e.0, e.1) == (&g.0, g.1) && e.2.agrees(&g.2);
+    if let Some((e, g)) = expected.iter().zip(got).find(|pair| !agree(pair)) {
         return Err(format!("trees differ:\n  expected {e:?}\n  got      {g:?}"));
     }
     if expected.len() != got.len() {
-        let longer = if expected.len() > got.len() { &expected } else { &got };
+        let longer = if expected.len() > got.len() { expected } else { got };
         return Err(format!("one tree has more: {:?}", longer.get(expected.len().min(got.len()))));
     }
     Ok(())
 }
 
-/// Everything that can be asked of a tree, in the order of its paths.
-pub fn tree(subject: &mut dyn Subject, precision: Precision) -> Vec<(Path, &'static str, Answer)> {
-    let mut out = Vec::new();
-    let mut pending = vec![Path::new()];
-    while let Some(path) = pending.pop() {
-        let mut ask = |what, op| {
-            let answer = subject.apply(&Step { who: Who::ROOT, op }, time_of(0)).seen_with(precision);
-            out.push((path.clone(), what, answer.clone()));
-            answer
-        };
-        // Attributes before bytes: reading must not show in them.
-        let Answer::Stat(view) = ask("stat", Op::Stat { path: path.clone() }) else { continue };
-        if view.kind != FileKind::Symlink {
+/// Everything that can be asked of a tree. All attributes come before any bytes: reading must not show in them.
+pub fn tree(subject: &mut dyn Subject, precision: Precision) -> Seen {
+    let (mut out, found) = attributes(subject, precision);
+    for (path, kind) in &found {
+        let mut ask = |what, op| out.push((path.clone(), what, answer(subject, op, precision)));
+        if *kind != FileKind::Symlink {
             for name in XATTRS {
                 ask("xattr", Op::GetXattr { path: path.clone(), name });
             }
         }
         ask("xattrs", Op::ListXattr { path: path.clone() });
-        match view.kind {
-            FileKind::Regular => drop(ask("bytes", Op::ReadAll { path: path.clone() })),
-            FileKind::Symlink => drop(ask("target", Op::Readlink { path: path.clone() })),
-            FileKind::Directory => {
-                if let Answer::Listing(entries) = ask("entries", Op::Readdir { path: path.clone() }) {
-                    pending.extend(entries.iter().filter_map(|(name, _)| child(&path, name)));
-                }
-            }
+        match kind {
+            FileKind::Regular => ask("bytes", Op::ReadAll { path: path.clone() }),
+            FileKind::Symlink => ask("target", Op::Readlink { path: path.clone() }),
             _ => {}
         }
     }
     out
+}
+
+/// The attributes of a tree's regular files, with all times. Nothing is read.
+pub fn stats(subject: &mut dyn Subject) -> Seen {
+    let (mut seen, _) = attributes(subject, Precision::Exact);
+    seen.retain(|(_, _, answer)| matches!(answer, Answer::Stat(view) if view.kind == FileKind::Regular));
+    seen
+}
+
+/// Attributes and listings, and what was found.
+fn attributes(subject: &mut dyn Subject, precision: Precision) -> (Seen, Vec<(Path, FileKind)>) {
+    let (mut out, mut found) = (Seen::new(), Vec::new());
+    let mut pending = vec![Path::new()];
+    while let Some(path) = pending.pop() {
+        let stat = answer(subject, Op::Stat { path: path.clone() }, precision);
+        out.push((path.clone(), "stat", stat.clone()));
+        let Answer::Stat(view) = stat else { continue };
+        if view.kind == FileKind::Directory {
+            let listing = answer(subject, Op::Readdir { path: path.clone() }, precision);
+            if let Answer::Listing(entries) = &listing {
+                pending.extend(entries.iter().filter_map(|(name, _)| child(&path, name)));
+            }
+            out.push((path.clone(), "entries", listing));
+        }
+        found.push((path, view.kind));
+    }
+    (out, found)
+}
+
+fn answer(subject: &mut dyn Subject, op: Op, precision: Precision) -> Answer {
+    subject.apply(&Step { who: Who::ROOT, op }, time_of(0)).seen_with(precision)
 }
 
 fn child(parent: &[u8], name: &[u8]) -> Option<Path> {

@@ -283,6 +283,7 @@ fn view(stat: &fs::Stat) -> View {
         rdev: stat.st_rdev as u32,
         size_bytes: if kind == FileKind::Directory { 0 } else { stat.st_size as u64 },
         atime: time(stat.st_atime, stat.st_atime_nsec),
+        atime_oldest: time(stat.st_atime, stat.st_atime_nsec),
         mtime: time(stat.st_mtime, stat.st_mtime_nsec),
         ctime: time(stat.st_ctime, stat.st_ctime_nsec),
     }

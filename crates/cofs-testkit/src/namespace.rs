@@ -267,7 +267,7 @@ impl NamespaceSubject {
             }
             Op::ReadAll { path } => {
                 let ino = self.walk(c, path)?.attributes.ino;
-                Ok(Answer::Bytes(self.read(ino, 0, READ_ALL_BYTES_MAX)?))
+                self.access(ino, 0, READ_ALL_BYTES_MAX, now)
             }
             _ => Ok(Answer::Skip),
         }
@@ -338,9 +338,7 @@ impl NamespaceSubject {
         match op {
             Op::Close { slot } => self.close(*slot, now).map(done),
             Op::StatSlot { slot } => Ok(stat(&self.ns.node(self.slot(*slot)?.ino)?)),
-            Op::Read { slot, offset, len } => {
-                Ok(Answer::Bytes(self.read(self.slot(*slot)?.ino, *offset, *len)?))
-            }
+            Op::Read { slot, offset, len } => self.access(self.slot(*slot)?.ino, *offset, *len, now),
             Op::Write { slot, offset, len, fill } => {
                 let ino = self.writable(*slot)?;
                 self.write(who, ino, *offset, &pattern(*fill, *offset, *len), now)
@@ -356,6 +354,16 @@ impl NamespaceSubject {
     fn writable(&self, slot: usize) -> FsResult<InodeId> {
         let slot = self.slot(slot)?;
         if slot.write { Ok(slot.ino) } else { Err(FsError::BadHandle) }
+    }
+
+    /// A read that shows in the access time, by relatime.
+    fn access(&self, ino: InodeId, offset: u64, len: usize, now: Timestamp) -> FsResult<Answer> {
+        let bytes = self.read(ino, offset, len)?;
+        let a = self.ns.node(ino)?.attributes;
+        if !bytes.is_empty() && a.atime.relatime_due(a.mtime, a.ctime, now) {
+            self.ns.touch_atime(now, ino)?;
+        }
+        Ok(Answer::Bytes(bytes))
     }
 
     fn read(&self, ino: InodeId, offset: u64, len: usize) -> FsResult<Vec<u8>> {

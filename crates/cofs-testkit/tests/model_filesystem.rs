@@ -3,7 +3,7 @@
 use cofs_namespace::check::Checker;
 use cofs_testkit::{
     answer::Precision,
-    compare::{compare_trees, run, time_of},
+    compare::{compare_seen, compare_trees, run, stats, time_of},
     filesystem::FileSystemSubject,
     model::{Model, Rules},
     ops::{Mix, Step, config, steps},
@@ -19,7 +19,12 @@ fn compare(steps: &[Step], passthrough: bool, crash: bool) -> Result<(), String>
         FileSystemSubject::format(MIX.boundary as u32, 0o755, passthrough, time_of(0)).map_err(fail)?;
     run(&mut model, &mut subject, steps, Precision::OwnClock)?;
     model.close_all();
+    // Everything has been read by now, so that access times wait to be committed.
+    let before = stats(&mut subject);
     let mut again = if crash { subject.crash() } else { subject.remount() }.map_err(fail)?;
+    if !crash {
+        compare_seen(&before, &stats(&mut again)).map_err(|error| format!("over the remount, {error}"))?;
+    }
     let found = Checker::new(again.engine()).check().map_err(fail)?;
     if !found.problems.is_empty() {
         return Err(format!("check found {:?}", found.problems));

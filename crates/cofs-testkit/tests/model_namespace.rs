@@ -9,7 +9,7 @@ use cofs_namespace::{
 };
 use cofs_testkit::{
     answer::{Answer, Precision},
-    compare::{Subject, apply_both, compare_trees, run, time_of},
+    compare::{Subject, apply_both, compare_seen, compare_trees, run, time_of, tree},
     model::{Model, Rules},
     namespace::NamespaceSubject,
     ops::{Mix, Op, Step, config, steps},
@@ -73,10 +73,11 @@ fn cut_power(steps: &[Step], keep: prop::sample::Index) -> Result<(), String> {
     let left = Arc::new(engine.after_power_cut(keep.index(engine.unsynced_commits() + 1)));
     let mut after = NamespaceSubject::open(Arc::<MemoryEngine>::clone(&left)).map_err(fail)?;
     after.recover(time_of(steps.len())).map_err(fail)?;
+    let got = tree(&mut after, Precision::AfterCrash);
     let mut last = String::from("no state");
     for state in states.iter_mut().rev() {
         state.close_all();
-        match compare_trees(state, &mut after, Precision::AfterCrash) {
+        match compare_seen(&tree(state, Precision::AfterCrash), &got) {
             Ok(()) => return sound(&*left, state.inode_count()),
             Err(difference) => last = difference,
         }
@@ -102,7 +103,8 @@ fn fail_commit(steps: &[Step], nth: u64, fault: Fault) -> Result<(), String> {
         if expected == Answer::Skip {
             continue;
         }
-        let got = subject.apply(step, time_of(index));
+        let expected = expected.seen_with(Precision::Exact);
+        let got = subject.apply(step, time_of(index)).seen_with(Precision::Exact);
         if engine.is_poisoned() {
             if got == Answer::Done {
                 return Err(format!("step {index} {step:?} succeeded on a failed engine"));
@@ -116,13 +118,16 @@ fn fail_commit(steps: &[Step], nth: u64, fault: Fault) -> Result<(), String> {
     }
     let mut after = NamespaceSubject::open(Arc::<MemoryEngine>::clone(&memory)).map_err(fail)?;
     after.recover(time_of(steps.len())).map_err(fail)?;
-    for state in [&mut model, &mut with_failed] {
+    let got = tree(&mut after, Precision::AfterCrash);
+    let mut compared = Ok(());
+    for state in [&mut with_failed, &mut model] {
         state.close_all();
-        if compare_trees(state, &mut after, Precision::AfterCrash).is_ok() {
+        compared = compare_seen(&tree(state, Precision::AfterCrash), &got);
+        if compared.is_ok() {
             return sound(&*memory, state.inode_count());
         }
     }
-    compare_trees(&mut model, &mut after, Precision::AfterCrash)
+    compared
 }
 
 /// Several threads at once: whatever their order was, the volume is sound after them, and nothing is left of

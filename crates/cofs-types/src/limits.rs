@@ -72,6 +72,8 @@ pub const LINGERING_MAX: usize = 64;
 pub const GHOSTS_MAX: usize = 65_536;
 /// Directories whose changed times wait in memory to be committed.
 pub const DIRTY_DIRECTORIES_MAX: usize = 16_384;
+/// Inodes whose access times wait in memory to be committed.
+pub const ACCESS_TIMES_MAX: usize = 16_384;
 /// Directories with a block of inode numbers to hand out from.
 pub const INODE_BLOCKS_MAX: usize = 8192;
 /// Inode numbers that a directory takes at once: few at first, more as it goes on.
@@ -93,8 +95,8 @@ pub const STALE_PAGES_MAX: usize = 65_536;
 
 /// Records on the reclaim list handled by one commit.
 pub const RECLAIM_BATCH: usize = 256;
-/// Directories whose gathered times are committed together.
-pub const DIRECTORY_TIMES_BATCH: usize = 64;
+/// Inodes whose gathered times are committed together.
+pub const GATHERED_TIMES_BATCH: usize = 64;
 /// Entries that a listing reads ahead, from the first batch to the largest.
 pub const LIST_BATCH_MIN: usize = 64;
 pub const LIST_BATCH_MAX: usize = 1024;
@@ -143,8 +145,8 @@ pub const LOAD_BATCH: usize = 1000;
 
 // Times.
 
-/// How far a directory's own times may lag behind in a crash.
-pub const DIRECTORY_TIMES_LAG: Duration = Duration::from_secs(1);
+/// How far access times, and a directory's own times, may lag behind in a crash.
+pub const GATHERED_TIMES_LAG: Duration = Duration::from_secs(1);
 /// How often a failed pool is looked at again, and how old a pool's free space may be.
 pub const POOL_PROBE_INTERVAL: Duration = Duration::from_secs(1);
 /// The longest pause of the filler after errors.

@@ -3,7 +3,7 @@
 use std::{collections::HashMap, ops::ControlFlow};
 
 use bytes::Bytes;
-use cofs_types::{FileKind, FsError, FsResult, InodeId, NameBuf, limits};
+use cofs_types::{FileKind, FsError, FsResult, InodeId, NameBuf, Timestamp, limits};
 
 use crate::{
     ListedEntry, Namespace, Node,
@@ -83,17 +83,26 @@ impl Namespace {
             .map(|entry| (key::inode(entry.ino), entry.ino))
             .collect();
         files.sort_unstable();
+        // Before the records: what a flush takes away from here stands in them then.
+        let accesses = self.store.accesses.of(files.iter().map(|(_, ino)| *ino));
         let keys: Vec<&[u8]> = files.iter().map(|(key, _)| &key[..]).collect();
         let values = self.store.multi_get(&keys)?;
         let found: HashMap<InodeId, Bytes> =
             files.iter().zip(values).filter_map(|((_, ino), value)| Some((*ino, value?))).collect();
-        batch.iter().map(|entry| self.entry_node(entry, &found)).collect()
+        batch.iter().map(|entry| self.entry_node(entry, &found, &accesses)).collect()
     }
 
-    fn entry_node(&self, entry: &Read, files: &HashMap<InodeId, Bytes>) -> FsResult<Option<Node>> {
+    fn entry_node(
+        &self,
+        entry: &Read,
+        files: &HashMap<InodeId, Bytes>,
+        accesses: &HashMap<InodeId, Timestamp>,
+    ) -> FsResult<Option<Node>> {
         if entry.kind != FileKind::Directory {
             let Some(value) = files.get(&entry.ino) else { return Ok(None) };
-            return Ok(Some(inodes::node(entry.ino, &Inode::decode(value)?, 0)));
+            let mut inode = Inode::decode(value)?;
+            inode.atime = accesses.get(&entry.ino).copied().unwrap_or(inode.atime);
+            return Ok(Some(inodes::node(entry.ino, &inode, 0)));
         }
         match self.store.node(entry.ino) {
             Ok(node) => Ok(Some(node)),

@@ -7,10 +7,11 @@ use cofs_types::{FsResult, Timestamp};
 use crate::{Namespace, schema::Counts, tables::volume, tx::verb};
 
 impl Namespace {
-    /// Commits the directory times and figures that wait in memory. To be called each second
-    /// (`limits::DIRECTORY_TIMES_LAG`).
+    /// Commits the times and figures that wait in memory. To be called each second
+    /// (`limits::GATHERED_TIMES_LAG`).
     pub fn flush(&self, _now: Timestamp) -> FsResult<()> {
         self.store.flush_directories()?;
+        self.store.flush_accesses()?;
         let files = self.store.files();
         if self.files_counted.swap(files, Ordering::AcqRel) != files {
             self.store.commit_alone(

@@ -80,7 +80,11 @@ impl Loaded {
 
 /// The inode alone: of a directory, its times may be elsewhere.
 pub fn bare(tx: &mut Tx<'_>, ino: InodeId) -> FsResult<Option<Inode>> {
-    tx.get(&key::inode(ino))?.map(|value| Inode::decode(&value)).transpose()
+    let Some(value) = tx.get(&key::inode(ino))? else { return Ok(None) };
+    let mut inode = Inode::decode(&value)?;
+    // Behind the record: a flush commits that first, and the change would be seen.
+    inode.atime = tx.access_time(ino).unwrap_or(inode.atime);
+    Ok(Some(inode))
 }
 
 /// The inode alone. `Stale` if there is none.
@@ -90,6 +94,7 @@ pub fn expect(tx: &mut Tx<'_>, ino: InodeId) -> FsResult<Inode> {
 
 pub fn put(tx: &mut Tx<'_>, ino: InodeId, inode: &Inode) {
     tx.put(&key::inode(ino), inode.encode());
+    tx.fold_access(ino);
 }
 
 /// A directory that can take and lose entries. `NotDirectory`, `NotFound` if it is removed, `Stale`.

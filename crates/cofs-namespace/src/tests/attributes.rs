@@ -1,6 +1,6 @@
 //! setattr, atime, and the times of directories.
 
-use cofs_types::{FileKind, SetAttributes, SetTime, limits};
+use cofs_types::{FileKind, FsError, SetAttributes, SetTime, limits};
 
 use super::*;
 
@@ -73,6 +73,85 @@ fn a_directory_s_own_times_are_gathered_committed_and_overridden() {
     w.ns.setattr(&C, at(2300), d, &SetAttributes { permissions: Some(0o700), ..Default::default() }).unwrap();
     assert_eq!(times(&w), (at(2204), at(2300)));
     audit::audit_records(&*w.engine);
+}
+
+#[test]
+fn access_times_are_gathered_committed_and_overridden() {
+    let w = World::new();
+    let f = w.file(ROOT, "f");
+    let born = w.stat(f).atime;
+    let commits = w.engine.unsynced_commits();
+    w.ns.touch_atime(at(2000), f).unwrap();
+    assert_eq!(w.engine.unsynced_commits(), commits, "a read commits nothing");
+    let mut listed = None;
+    let mut visit = |entry: &crate::ListedEntry<'_>| {
+        listed = entry.node.map(|node| node.attributes.atime);
+        true
+    };
+    w.ns.list(ROOT, 0, true, &mut visit).unwrap();
+    let found = w.ns.lookup(&C, ROOT, name("f")).unwrap().attributes.atime;
+    assert_eq!((w.stat(f).atime, found, listed), (at(2000), at(2000), Some(at(2000))));
+    assert_eq!(World::over(w.engine.clone()).stat(f).atime, born, "not yet committed");
+
+    let w = World::over(w.engine.clone());
+    w.ns.touch_atime(at(2100), f).unwrap();
+    w.ns.flush(at(2101)).unwrap();
+    assert_eq!((w.stat(f).atime, w.ns.store.accesses.len()), (at(2100), 0));
+    let w = World::over(w.engine.clone());
+    assert_eq!(w.stat(f).atime, at(2100), "committed");
+
+    // An explicit time, even an old one, wins over what was gathered before, not over what comes behind.
+    w.ns.touch_atime(at(2200), f).unwrap();
+    w.set(f, SetAttributes { atime: Some(SetTime::To(at(7))), ..Default::default() });
+    assert_eq!(w.stat(f).atime, at(7));
+    w.ns.flush(at(2201)).unwrap();
+    assert_eq!(w.stat(f).atime, at(7));
+    w.ns.touch_atime(at(2300), f).unwrap();
+    assert_eq!(w.stat(f).atime, at(2300));
+    // Any other change takes it along.
+    let a = w.set(f, SetAttributes { permissions: Some(0o600), ..Default::default() });
+    assert_eq!((a.atime, w.ns.store.accesses.len()), (at(2300), 0));
+    let w = World::over(w.engine.clone());
+    assert_eq!(w.stat(f).atime, at(2300));
+    w.ns.touch_atime(at(2400), f).unwrap();
+    w.ns.close(at(2401)).unwrap();
+    fails(w.ns.touch_atime(at(2500), f), FsError::Engine("".into()));
+    assert_eq!(World::over(w.engine.clone()).stat(f).atime, at(2400));
+}
+
+#[test]
+fn the_access_time_of_what_is_removed_is_forgotten_or_kept_with_it() {
+    let w = World::new();
+    let (gone, kept) = (w.file(ROOT, "gone"), w.file(ROOT, "kept"));
+    w.open(kept);
+    for (ino, n) in [(gone, "gone"), (kept, "kept")] {
+        w.ns.touch_atime(at(2000), ino).unwrap();
+        let removed = w.ns.unlink(&C, at(2001), ROOT, name(n)).unwrap();
+        assert_eq!(removed.node.attributes.atime, at(2000));
+    }
+    assert_eq!((w.stat(kept).atime, w.ns.store.accesses.len()), (at(2000), 0));
+    // By a reader who came too late.
+    w.ns.touch_atime(at(2002), gone).unwrap();
+    w.ns.flush(at(2003)).unwrap();
+    assert_eq!(w.ns.store.accesses.len(), 0);
+    fails(w.ns.node(gone), FsError::Stale);
+    w.close(kept);
+    w.audit();
+}
+
+#[test]
+fn the_table_of_access_times_is_bounded() {
+    let w = World::new();
+    let files: Vec<_> = (0..limits::ACCESS_TIMES_MAX + 100).map(|n| w.file(ROOT, &format!("{n}"))).collect();
+    for &f in &files {
+        w.ns.touch_atime(at(90_000_000), f).unwrap();
+        assert!(w.ns.store.accesses.len() <= limits::ACCESS_TIMES_MAX);
+    }
+    assert!(files.iter().all(|&f| w.stat(f).atime == at(90_000_000)));
+    w.ns.flush(at(9)).unwrap();
+    assert_eq!(w.ns.store.accesses.len(), 0);
+    let w = World::over(w.engine.clone());
+    assert!(files.iter().all(|&f| w.stat(f).atime == at(90_000_000)));
 }
 
 #[test]

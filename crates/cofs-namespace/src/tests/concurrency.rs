@@ -185,6 +185,42 @@ fn gathered_times_are_never_lost_to_a_flush_or_a_change_of_the_directory() {
 }
 
 #[test]
+fn an_access_time_is_never_lost_to_a_flush_or_a_change_of_the_inode() {
+    let w = World::new();
+    let f = w.file(ROOT, "f");
+    let done = AtomicUsize::new(0);
+    let listed = || {
+        let mut atime = None;
+        let mut visit = |entry: &crate::ListedEntry<'_>| {
+            atime = entry.node.map(|node| node.attributes.atime);
+            true
+        };
+        w.ns.list(ROOT, 0, true, &mut visit).unwrap();
+        atime.unwrap()
+    };
+    thread::scope(|s| {
+        s.spawn(|| {
+            for _ in 0..ROUNDS {
+                let now = w.now();
+                w.ns.touch_atime(now, f).unwrap();
+                for _ in 0..5 {
+                    assert_eq!((w.stat(f).atime, listed()), (now, now), "its own change is seen at once");
+                }
+            }
+            done.store(1, Ordering::Relaxed);
+        });
+        s.spawn(|| {
+            while done.load(Ordering::Relaxed) == 0 {
+                w.ns.flush(at(1)).unwrap();
+                let change = cofs_types::SetAttributes { permissions: Some(0o600), ..Default::default() };
+                w.ns.setattr(&C, at(1), f, &change).unwrap();
+            }
+        });
+    });
+    w.audit();
+}
+
+#[test]
 fn who_loses_too_often_runs_alone() {
     let w = World::new();
     let f = w.file(ROOT, "f");
@@ -193,7 +229,8 @@ fn who_loses_too_often_runs_alone() {
         let mut inode = crate::tables::inodes::expect(tx, f)?;
         attempts += 1;
         if attempts <= cofs_types::limits::CONFLICTS_MAX {
-            w.ns.touch_atime(w.now(), f)?;
+            let atime = Some(cofs_types::SetTime::Now);
+            w.set(f, cofs_types::SetAttributes { atime, ..Default::default() });
         }
         inode.uid += 1;
         crate::tables::inodes::put(tx, f, &inode);

@@ -11,10 +11,14 @@ use std::{
 
 use bytes::Bytes;
 use cofs_engine::{Batch, Change, Engine, EngineError, EngineStats, Guard, Outcome};
-use cofs_types::{FsError, FsResult, failpoint};
+use cofs_types::{FsError, FsResult, Timestamp, failpoint, limits};
 
 use super::{Verb, stripes::Stripes};
-use crate::{OpenInodes, schema::Range, tables::Gathered};
+use crate::{
+    OpenInodes,
+    schema::{Range, Times},
+    tables::Gathered,
+};
 
 pub struct Store {
     engine: Arc<dyn Engine>,
@@ -22,7 +26,10 @@ pub struct Store {
     epoch: Guard,
     closed: AtomicBool,
     pub stripes: Stripes,
-    pub gathered: Gathered,
+    /// Directories' own times.
+    pub gathered: Gathered<Times>,
+    /// Access times of any inode.
+    pub accesses: Gathered<Timestamp>,
     pub opens: Arc<dyn OpenInodes>,
     files: AtomicU64,
 }
@@ -41,7 +48,8 @@ impl Store {
             epoch,
             closed: AtomicBool::new(false),
             stripes: Stripes::new(),
-            gathered: Gathered::default(),
+            gathered: Gathered::new(limits::DIRTY_DIRECTORIES_MAX),
+            accesses: Gathered::new(limits::ACCESS_TIMES_MAX),
             opens,
             files: AtomicU64::new(files),
         }
@@ -80,11 +88,17 @@ impl Store {
         Ok(())
     }
 
-    /// Commits `changes`, unless another process has taken over the volume or this one has closed it.
-    pub fn commit(&self, changes: Vec<Change>) -> FsResult<()> {
+    /// Errors: `Engine` once the volume has been closed.
+    pub fn check_open(&self) -> FsResult<()> {
         if self.closed.load(Ordering::Acquire) {
             return Err(FsError::Engine("the volume is closed".into()));
         }
+        Ok(())
+    }
+
+    /// Commits `changes`, unless another process has taken over the volume or this one has closed it.
+    pub fn commit(&self, changes: Vec<Change>) -> FsResult<()> {
+        self.check_open()?;
         let batch = Batch { guards: vec![self.epoch.clone()], changes, ..Batch::default() };
         match self.engine.commit(&batch).map_err(engine_failed)? {
             Outcome::Committed => Ok(()),

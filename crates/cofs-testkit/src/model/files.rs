@@ -21,10 +21,18 @@ impl Model {
             }
             Op::ReadAll { path } => {
                 let ino = self.resolve(who, path)?;
-                Ok(Answer::Bytes(self.inode(ino).data.read(0, READ_ALL_BYTES_MAX)))
+                Ok(Answer::Bytes(self.read(ino, 0, READ_ALL_BYTES_MAX)))
             }
             _ => Ok(self.slot_op(who, op)),
         }
+    }
+
+    fn read(&mut self, ino: Ino, offset: u64, len: usize) -> Vec<u8> {
+        let bytes = self.inode(ino).data.read(offset, len);
+        if !bytes.is_empty() {
+            self.accessed(ino);
+        }
+        bytes
     }
 
     fn slot_op(&mut self, who: Who, op: &Op) -> Answer {
@@ -42,7 +50,7 @@ impl Model {
             Op::Close { slot } => self.close(*slot),
             Op::StatSlot { .. } => return Answer::Stat(self.view(open.ino)),
             Op::Read { offset, len, .. } => {
-                return Answer::Bytes(self.inode(open.ino).data.read(*offset, *len));
+                return Answer::Bytes(self.read(open.ino, *offset, *len));
             }
             _ if !open.write => return Answer::Skip,
             Op::Write { offset, len, fill, .. } => {

@@ -50,6 +50,8 @@ struct Inode {
     uid: u32,
     gid: u32,
     atime: Timestamp,
+    /// As it was when the inode last changed in another way than by being read, or all was synced.
+    atime_oldest: Timestamp,
     mtime: Timestamp,
     ctime: Timestamp,
     data: Sparse,
@@ -62,6 +64,12 @@ struct Inode {
     linkable: bool,
     /// A write has taken its set-id bits.
     set_id_lost: bool,
+}
+
+impl Inode {
+    fn keep_atime(&mut self) {
+        self.atime_oldest = self.atime;
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -109,6 +117,17 @@ impl Model {
         self.dispatch(step.who, &step.op).into()
     }
 
+    /// A read that returned bytes: relatime (mount(8)).
+    fn accessed(&mut self, ino: Ino) {
+        const DAY_SECS: i64 = 86_400;
+        let now = self.now;
+        let Some(inode) = self.inodes.get_mut(&ino) else { return };
+        let changed_since = inode.atime <= inode.mtime || inode.atime <= inode.ctime;
+        if changed_since || now.secs - inode.atime.secs >= DAY_SECS {
+            inode.atime = now;
+        }
+    }
+
     /// Inodes that still exist, the root and open-unlinked ones included.
     pub fn inode_count(&self) -> usize {
         self.inodes.len()
@@ -138,7 +157,10 @@ impl Model {
             Op::GetXattr { path, name } => self.get_xattr(who, path, name),
             Op::RemoveXattr { path, name } => self.remove_xattr(who, path, name),
             Op::ListXattr { path } => self.list_xattrs(who, path),
-            Op::Sync => Ok(Answer::Done),
+            Op::Sync => {
+                self.inodes.values_mut().for_each(Inode::keep_atime);
+                Ok(Answer::Done)
+            }
             file => Ok(self.file_op(who, file)?),
         }
     }
@@ -147,8 +169,11 @@ impl Model {
         &self.inodes[&ino]
     }
 
+    /// To be changed: what survives a crash then has its access time too.
     fn inode_mut(&mut self, ino: Ino) -> &mut Inode {
-        self.inodes.get_mut(&ino).expect("an entry leads to an inode")
+        let inode = self.inodes.get_mut(&ino).expect("an entry leads to an inode");
+        inode.keep_atime();
+        inode
     }
 
     fn insert(&mut self, kind: FileKind, permissions: u16, uid: u32, gid: u32, parent: Ino) -> Ino {
@@ -161,6 +186,7 @@ impl Model {
             uid,
             gid,
             atime: self.now,
+            atime_oldest: self.now,
             mtime: self.now,
             ctime: self.now,
             data: Sparse::default(),
@@ -199,6 +225,7 @@ impl Model {
             rdev: 0,
             size_bytes,
             atime: i.atime,
+            atime_oldest: i.atime_oldest,
             mtime: i.mtime,
             ctime: i.ctime,
         }
