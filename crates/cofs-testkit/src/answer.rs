@@ -66,14 +66,14 @@ impl View {
         if crashed && self.kind == FileKind::Directory {
             (self.atime, self.atime_oldest, self.mtime, self.ctime) = (none, none, none, none);
         }
-        if precision != Precision::AfterCrash {
-            self.atime_oldest = none;
-        }
         if matches!(precision, Precision::OwnClock | Precision::OwnClockAfterCrash) {
             (self.atime, self.ctime) = (none, none);
             if self.mtime.secs >= CLOCK_FROM_SECS {
                 self.mtime = Timestamp { secs: CLOCK_FROM_SECS, nanos: 0 };
             }
+        }
+        if precision != Precision::AfterCrash {
+            self.atime_oldest = self.atime;
         }
         self
     }

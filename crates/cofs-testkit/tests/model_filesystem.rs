@@ -3,7 +3,7 @@
 use cofs_namespace::check::Checker;
 use cofs_testkit::{
     answer::Precision,
-    compare::{compare_seen, compare_trees, run, stats, time_of},
+    compare::{compare_seen, compare_trees, run, stats, time_of, tree},
     filesystem::FileSystemSubject,
     model::{Model, Rules},
     ops::{Mix, Step, config, steps},
@@ -12,6 +12,10 @@ use proptest::prelude::*;
 
 const MIX: Mix = Mix { steps: 60, boundary: 8192, large: true, users: false, xattr_bytes_max: 300 };
 
+fn precision_of(crash: bool) -> Precision {
+    if crash { Precision::OwnClockAfterCrash } else { Precision::OwnClock }
+}
+
 fn compare(steps: &[Step], passthrough: bool, crash: bool) -> Result<(), String> {
     let fail = |error| format!("{error}");
     let mut model = Model::new(Rules::default(), 0o755, time_of(0));
@@ -19,7 +23,9 @@ fn compare(steps: &[Step], passthrough: bool, crash: bool) -> Result<(), String>
         FileSystemSubject::format(MIX.boundary as u32, 0o755, passthrough, time_of(0)).map_err(fail)?;
     run(&mut model, &mut subject, steps, Precision::OwnClock)?;
     model.close_all();
-    // Everything has been read by now, so that access times wait to be committed.
+    // Everything is read once more, a tick of the clock later, so that access times wait to be committed.
+    std::thread::sleep(std::time::Duration::from_millis(5));
+    tree(&mut subject, precision_of(crash));
     let before = stats(&mut subject);
     let mut again = if crash { subject.crash() } else { subject.remount() }.map_err(fail)?;
     if !crash {
@@ -29,8 +35,7 @@ fn compare(steps: &[Step], passthrough: bool, crash: bool) -> Result<(), String>
     if !found.problems.is_empty() {
         return Err(format!("check found {:?}", found.problems));
     }
-    let precision = if crash { Precision::OwnClockAfterCrash } else { Precision::OwnClock };
-    compare_trees(&mut model, &mut again, precision)
+    compare_trees(&mut model, &mut again, precision_of(crash))
 }
 
 proptest! {

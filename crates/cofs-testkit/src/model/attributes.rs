@@ -69,7 +69,7 @@ impl Model {
         self.must_own(who, ino)?;
         let now = self.now;
         let inode = self.inode_mut(ino);
-        (inode.atime, inode.atime_oldest, inode.mtime, inode.ctime) = (atime, atime, mtime, now);
+        (inode.atime, inode.mtime, inode.ctime) = (atime, mtime, now);
         Ok(Answer::Done)
     }
 }
