@@ -106,7 +106,7 @@ fn acknowledged_commits_survive_kill_9() {
     }
 }
 
-/// The child: commits until the log may not grow any more, and checks that the engine then is what it
+/// The child: commits until RocksDB's log may not grow any more, and checks that the engine then is what it
 /// says it is.
 #[test]
 #[ignore = "a child of a_failed_write_ends_all_writing"]
@@ -136,8 +136,9 @@ fn child_fills_its_limit() {
 fn a_failed_write_ends_all_writing() {
     let directory = tempfile::tempdir().unwrap();
     let child = child_command("child_fills_its_limit", directory.path());
-    // The shell ignores the signal of an exceeded limit and sets one of 1 MiB (in blocks of 512 bytes).
-    let script = "trap '' XFSZ; ulimit -f 2048; exec \"$0\" \"$@\"";
+    // The shell ignores the signal of an exceeded limit and sets one of 512 KiB (in blocks of 512 bytes): enough
+    // for a segment of the journal, too little for RocksDB's log.
+    let script = "trap '' XFSZ; ulimit -f 1024; exec \"$0\" \"$@\"";
     let mut command = Command::new("sh");
     command.args(["-c", script]).arg(child.get_program()).args(child.get_args());
     command.env(DIRECTORY, directory.path()).stdout(Stdio::piped());

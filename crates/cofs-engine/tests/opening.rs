@@ -61,10 +61,65 @@ fn something_else_there() {
 #[test]
 fn made_by_a_newer_version() {
     let directory = store();
-    fs::write(directory.path().join("cofs-engine"), "cofs engine, rocksdb, version 2\n").unwrap();
+    fs::write(directory.path().join("cofs-engine"), "cofs engine, rocksdb, version 3\n").unwrap();
     refused(&options(directory.path()), Errno::INVAL, "newer cofs");
     fs::write(directory.path().join("cofs-engine"), b"\xff\xfe").unwrap();
     refused(&options(directory.path()), Errno::INVAL, "not a cofs metadata");
+}
+
+#[test]
+fn one_without_a_journal_of_an_older_version_gets_one() {
+    let directory = store();
+    let marker = directory.path().join("cofs-engine");
+    assert_eq!(fs::read_to_string(&marker).unwrap(), "cofs engine, rocksdb, version 2\n");
+    fs::write(&marker, "cofs engine, rocksdb, version 1\n").unwrap();
+    drop(open(directory.path()));
+    assert_eq!(fs::read_to_string(&marker).unwrap(), "cofs engine, rocksdb, version 2\n");
+    assert!(open(directory.path()).get(b"k").unwrap().is_some());
+}
+
+#[test]
+fn a_lost_journal_is_noticed() {
+    let directory = store();
+    for journal in names(directory.path()).into_iter().filter(|name| name.starts_with("journal-")) {
+        fs::remove_file(directory.path().join(journal)).unwrap();
+    }
+    refused(&options(directory.path()), Errno::UCLEAN, "lacks its journal");
+    refused(
+        &EmbeddedOptions { read_only: true, ..options(directory.path()) },
+        Errno::UCLEAN,
+        "lacks its journal",
+    );
+}
+
+#[test]
+fn a_reader_beside_a_busy_writer_sees_one_state() {
+    let directory = tempfile::tempdir().unwrap();
+    let engine = open(directory.path());
+    let mut last = 0;
+    for round in 1..=20_u32 {
+        // Some segments' worth a round, so that the journal moves on and is drained meanwhile.
+        for number in 0..200_u32 {
+            let value = [&round.to_be_bytes()[..], &[7; 2000]].concat();
+            commit(&engine, &changes(vec![put(number.to_be_bytes(), value.clone()), put("head", value)]));
+        }
+        let reader = EmbeddedEngine::open(&EmbeddedOptions { read_only: true, ..options(directory.path()) });
+        let reader = match reader {
+            Err(error) if error.errno == Some(Errno::BUSY.raw_os_error()) => continue,
+            reader => reader.unwrap(),
+        };
+        let rounds = |engine: &EmbeddedEngine| {
+            let pairs = scan(engine, b"", b"z", 1000);
+            pairs
+                .iter()
+                .map(|(_, value)| u32::from_be_bytes(value[..4].try_into().unwrap()))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(rounds(&reader), [round; 201]);
+        assert_eq!(reader.get(b"head").unwrap(), engine.get(b"head").unwrap());
+        last = round;
+    }
+    assert!(last > 0, "no round could be looked at");
 }
 
 #[test]

@@ -16,6 +16,11 @@ use std::{ffi::OsString, process::ExitCode};
 use clap::Parser;
 use failure::Failure;
 
+/// An operation allocates and frees a few dozen small pieces, some of them freed by the drain's thread: glibc's allocator
+/// took a sixth of the engine's time there (docs/adr/0006-a-journal-in-front-of-rocksdb.md).
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().collect();
     let parsed = match verbs::helper::translate(&arguments) {

@@ -1,37 +1,40 @@
 //! The embedded engine: RocksDB in this process.
 //!
 //! How the crate's invariants are kept:
-//! - *atomic*: a commit is one RocksDB write batch, one record of its log. Records of the batch leave the
-//!   record cache before the write and come back after it, so that no reader sees half of a commit;
-//! - *survives the process*: a buffered commit is in the kernel (one `write(2)` to the log) before it is
-//!   acknowledged;
-//! - *a prefix survives the machine*: one log, replayed up to its first hole ("point in time"); the logs
-//!   that an earlier process left unsynced are synced with the first `sync` of this one, or a later
-//!   synced commit could stand behind a hole;
-//! - *poison*: the first failed write or sync is kept and answers every later commit and sync. Reads go
+//! - *atomic*: a commit is one record of the journal, applied to a memtable under its lock ([`intake`]). Its records
+//!   leave the record cache before and come back after, so that no reader sees half of a commit;
+//! - *survives the process*: the journal's record is in the kernel (one `write(2)`) before it is acknowledged;
+//! - *a prefix survives the machine*: one journal, replayed up to its first hole, and RocksDB below it never
+//!   holds what the journal on the disk does not;
+//! - *poison*: a failed sync, or a failure of RocksDB, is kept and answers every later commit and sync. Reads go
 //!   on. There is no healing in process: what a failed sync left in the kernel's cache can't be known, so
-//!   the store must be opened anew (a remount), which replays the log as the disk has it. A store on a
+//!   the store must be opened anew (a remount), which replays the journal as the disk has it. A store on a
 //!   full file system can still be opened, to remove files ([`reserve`]).
 //!
 //! Guards are checked under the stripe locks of their keys ([`records`]): shared for a key that is only
 //! guarded, so that all commits may carry the same guard (a fence) without waiting for each other.
 
 mod error;
+mod intake;
 mod log;
 mod open;
 mod options;
 mod records;
 mod reserve;
 
-use std::{path::PathBuf, sync::OnceLock};
+use std::{
+    ops::ControlFlow,
+    path::PathBuf,
+    sync::{Arc, OnceLock},
+};
 
-use rocksdb::{Cache, DB, ReadOptions, WriteBatch, WriteOptions, properties};
+use rocksdb::{Cache, DB, ReadOptions, properties};
 
 pub use options::EmbeddedOptions;
 
 use crate::{Batch, Bytes, Change, Durability, Engine, EngineError, EngineStats, Guard, Outcome, Visit};
 use error::{engine_error, from_errno};
-use log::SyncedLog;
+use intake::{Drain, Intake};
 use records::{Locked, Records, Ticket};
 
 /// Errors after which nothing may be written: see the module's page.
@@ -39,12 +42,13 @@ type Poison = OnceLock<EngineError>;
 
 /// See the module's page.
 pub struct EmbeddedEngine {
-    db: DB,
+    /// None in a store opened for reading. Before `db`, which it uses until it is dropped.
+    drain: Option<Drain>,
+    intake: Arc<Intake>,
+    db: Arc<DB>,
     read_options: ReadOptions,
-    write_options: WriteOptions,
     records: Records,
-    log: SyncedLog,
-    poison: Poison,
+    poison: Arc<Poison>,
     block_cache: Cache,
     directory: PathBuf,
     read_only: bool,
@@ -75,10 +79,6 @@ impl EmbeddedEngine {
         Ok(())
     }
 
-    fn poison(&self, error: EngineError) -> EngineError {
-        self.poison.get_or_init(|| error).clone()
-    }
-
     fn holds(&self, guard: &Guard) -> Result<bool, EngineError> {
         Ok(self.get(&guard.key)?.as_deref() == guard.value.as_deref())
     }
@@ -93,17 +93,10 @@ impl EmbeddedEngine {
     }
 
     fn write(&self, locked: Locked<'_>, changes: &[Change]) -> Result<(), EngineError> {
-        let batch = write_batch(changes);
         self.records.forget(changes);
-        let written = self.db.write_opt(batch, &self.write_options);
-        written.map_err(|e| self.poison(engine_error("writing the metadata's log", &e)))?;
-        self.records.publish(locked, changes);
-        self.log.note_commit();
-        Ok(())
-    }
-
-    fn sync_log(&self) -> Result<(), EngineError> {
-        self.log.sync(&self.db, || self.check_writable()).map_err(|e| self.poison(e))
+        let written = self.intake.commit(changes);
+        self.records.publish(locked, if written.is_ok() { changes } else { &[] });
+        written
     }
 
     /// Reads what the record cache lacks (the `None`s of `found`), in one pass over the blocks.
@@ -114,7 +107,12 @@ impl EmbeddedEngine {
     ) -> Result<(), EngineError> {
         let mut missing: Vec<(&[u8], Ticket, &mut Option<Option<Bytes>>)> = Vec::new();
         for (key, slot) in keys.iter().zip(found).filter(|(_, slot)| slot.is_none()) {
-            missing.push((key, self.records.ticket(key), slot));
+            let ticket = self.records.ticket(key);
+            *slot = self.intake.get(key);
+            match slot {
+                Some(value) => self.records.fill(ticket, key, value),
+                None => missing.push((key, ticket, slot)),
+            }
         }
         if missing.is_empty() {
             return Ok(());
@@ -133,6 +131,12 @@ impl EmbeddedEngine {
         Ok(())
     }
 
+    fn get_below(&self, key: &[u8]) -> Result<Option<Bytes>, EngineError> {
+        let value = self.db.get_pinned_opt(key, &self.read_options);
+        let value = value.map_err(|e| engine_error("reading the metadata", &e))?;
+        Ok(value.map(|value| Bytes::copy_from_slice(&value)))
+    }
+
     fn property(&self, name: &properties::PropName) -> u64 {
         self.db.property_int_value(name).ok().flatten().unwrap_or(0)
     }
@@ -147,8 +151,9 @@ impl EmbeddedEngine {
 
 impl Drop for EmbeddedEngine {
     /// A large log is written out as a table, so that the next opening need not replay it. Nothing is lost
-    /// if this fails: the log holds everything.
+    /// if this fails: the journal and the log hold everything.
     fn drop(&mut self) {
+        drop(self.drain.take());
         const WORTH_WRITING_OUT_BYTES: u64 = 8 << 20;
         let writable = self.check_writable().is_ok();
         if writable && self.property(properties::CUR_SIZE_ALL_MEM_TABLES) > WORTH_WRITING_OUT_BYTES {
@@ -157,33 +162,16 @@ impl Drop for EmbeddedEngine {
     }
 }
 
-fn write_batch(changes: &[Change]) -> WriteBatch {
-    /// Room for a record's tag and length bytes, and for the batch's own header (RocksDB, write_batch.cc).
-    const OVERHEAD_BYTES: usize = 16;
-    let record_bytes = |change: &Change| match change {
-        Change::Put { key, value } => key.len() + value.len() + OVERHEAD_BYTES,
-        Change::Delete { key } => key.len() + OVERHEAD_BYTES,
-    };
-    let total_bytes: usize = changes.iter().map(record_bytes).sum();
-    let mut batch = WriteBatch::with_capacity_bytes(total_bytes + OVERHEAD_BYTES);
-    for change in changes {
-        match change {
-            Change::Put { key, value } => batch.put(key, value),
-            Change::Delete { key } => batch.delete(key),
-        }
-    }
-    batch
-}
-
 impl Engine for EmbeddedEngine {
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>, EngineError> {
         if let Some(value) = self.records.get(key) {
             return Ok(value);
         }
         let ticket = self.records.ticket(key);
-        let value = self.db.get_pinned_opt(key, &self.read_options);
-        let value = value.map_err(|e| engine_error("reading the metadata", &e))?;
-        let value = value.map(|v| Bytes::copy_from_slice(&v));
+        let value = match self.intake.get(key) {
+            Some(value) => value,
+            None => self.get_below(key)?,
+        };
         self.records.fill(ticket, key, &value);
         Ok(value)
     }
@@ -200,15 +188,31 @@ impl Engine for EmbeddedEngine {
         }
         let mut options = ReadOptions::default();
         options.set_iterate_upper_bound(end);
-        let mut iterator = self.db.raw_iterator_opt(options);
-        iterator.seek(start);
-        while let Some((key, value)) = iterator.item() {
-            if visit(key, value).is_break() {
+        let (mut overlay, mut below) = self.intake.look(start, end, || self.db.raw_iterator_opt(options));
+        below.seek(start);
+        loop {
+            let above = overlay.peek();
+            let flow = match (above, below.item()) {
+                (None, None) => break,
+                (Some((key, value)), item) if item.is_none_or(|(other, _)| key.as_slice() <= other) => {
+                    if below.key() == Some(key.as_slice()) {
+                        below.next();
+                    }
+                    overlay.advance(&key);
+                    value.map_or(ControlFlow::Continue(()), |value| visit(&key, &value))
+                }
+                (_, Some((key, value))) => {
+                    let flow = visit(key, value);
+                    below.next();
+                    flow
+                }
+                (Some(_), None) => break, // taken by the arm above
+            };
+            if flow.is_break() {
                 return Ok(());
             }
-            iterator.next();
         }
-        iterator.status().map_err(|e| engine_error("scanning the metadata", &e))
+        below.status().map_err(|e| engine_error("scanning the metadata", &e))
     }
 
     fn commit(&self, batch: &Batch) -> Result<Outcome, EngineError> {
@@ -221,7 +225,7 @@ impl Engine for EmbeddedEngine {
             self.write(locked, &batch.changes)?;
         }
         // The locks are free by now: others go on while this commit waits for the disk.
-        if batch.durability == Durability::Synced && self.sync_log().is_err() {
+        if batch.durability == Durability::Synced && self.sync().is_err() {
             return Ok(Outcome::Unknown);
         }
         Ok(Outcome::Committed)
@@ -229,17 +233,19 @@ impl Engine for EmbeddedEngine {
 
     fn sync(&self) -> Result<(), EngineError> {
         self.check_writable()?;
-        self.sync_log()
+        self.intake.sync(|| self.check_writable())
     }
 
     fn stats(&self) -> EngineStats {
         let (cache_hits, cache_misses) = self.records.hits_and_misses();
-        let cached_bytes = self.block_cache.get_usage() as u64 + self.records.weight_bytes();
+        let (intake_bytes, intake_keys) = self.intake.bytes_and_keys();
+        let cached_bytes =
+            self.block_cache.get_usage() as u64 + self.records.weight_bytes() + intake_bytes as u64;
         EngineStats {
             name: "rocksdb",
             disk_bytes: self.disk_bytes(),
             memory_bytes: cached_bytes + self.property(properties::ESTIMATE_TABLE_READERS_MEM),
-            keys_estimate: self.property(properties::ESTIMATE_NUM_KEYS),
+            keys_estimate: self.property(properties::ESTIMATE_NUM_KEYS) + intake_keys as u64,
             cache_hits,
             cache_misses,
         }

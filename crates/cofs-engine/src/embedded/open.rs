@@ -3,20 +3,25 @@
 //! A store is a directory with a marker file that names the engine and its format version, written when
 //! the store is made. Only a missing or empty directory, or one in which making a store was cut short
 //! before RocksDB's own `CURRENT`, becomes a store; anything else is left as it is.
+//!
+//! Version 1 has no journal. A store is made as one, and becomes version 2 when its journal is there; so an older
+//! cofs, which knows of none, does not open a store that has one, and a missing journal is noticed.
 
 use std::{
     fs::{self, File},
     io::{self, Write},
     path::Path,
+    sync::Arc,
 };
 
-use rocksdb::{ColumnFamilyDescriptor, DB, DEFAULT_COLUMN_FAMILY_NAME, Options, ReadOptions, WriteOptions};
+use rocksdb::{Cache, ColumnFamilyDescriptor, DB, DEFAULT_COLUMN_FAMILY_NAME, Options, ReadOptions};
 use rustix::io::Errno;
 
 use super::{
     EmbeddedEngine, EmbeddedOptions, Poison,
     error::{engine_error, errno, from_errno, from_io},
-    log::{SyncedLog, log_files},
+    intake::{Drain, Intake},
+    log::InheritedLogs,
     options::{Budget, rocksdb_options},
     records::Records,
     reserve,
@@ -24,49 +29,135 @@ use super::{
 use crate::EngineError;
 
 const MARKER: &str = "cofs-engine";
+const MARKER_NEW: &str = "cofs-engine.new";
 const MARKER_PREFIX: &str = "cofs engine, rocksdb, version ";
-const VERSION: u32 = 1;
+/// Without a journal.
+const VERSION_BEFORE: u32 = 1;
+const VERSION: u32 = 2;
 /// RocksDB's pointer to its manifest: there once, and as long as, a database is.
 const CURRENT: &str = "CURRENT";
 
 pub(super) fn open(options: &EmbeddedOptions) -> Result<EmbeddedEngine, EngineError> {
     let directory = &options.directory;
-    let new = !check_directory(directory, options.create && !options.read_only)?;
-    let inherited = log_files(directory).map_err(|e| at(directory, &e))?;
+    let found = check_directory(directory, options.create && !options.read_only)?;
     let budget = Budget::of(options.memory_bytes);
     let tables_bytes = table_bytes(directory).map_err(|e| at(directory, &e))?;
     let (mut rocksdb, block_cache) = rocksdb_options(&budget, tables_bytes)?;
-    rocksdb.create_if_missing(new);
-    let db = open_with_reserve(&rocksdb, options)?;
-    let mut read_options = ReadOptions::default();
-    read_options.set_verify_checksums(true);
-    Ok(EmbeddedEngine {
-        db,
-        read_options,
-        write_options: WriteOptions::default(),
-        records: Records::new(budget.records_bytes),
-        log: SyncedLog::new(inherited),
-        poison: Poison::new(),
-        block_cache,
-        directory: directory.clone(),
-        read_only: options.read_only,
-    })
+    rocksdb.create_if_missing(found == Found::Nothing);
+    if found == Found::Store(VERSION) && !Intake::is_there(directory) {
+        return Err(without_journal(directory));
+    }
+    if options.read_only {
+        open_for_reading(options, &rocksdb)
+    } else {
+        open_for_writing(options, &rocksdb, found, &budget)
+    }
+    .map(|parts| parts.engine(options, &budget, block_cache))
 }
 
-/// Opens the database; where there is no space left for that, with the space set aside.
-fn open_with_reserve(rocksdb: &Options, options: &EmbeddedOptions) -> Result<DB, EngineError> {
-    let directory = &options.directory;
-    if options.read_only {
-        return open_db(rocksdb, options);
-    }
-    match open_db(rocksdb, options) {
-        Err(error) if is_full(&error) && reserve::release(directory) => open_db(rocksdb, options),
-        Err(error) => Err(error),
-        Ok(db) => {
-            reserve::make(directory);
-            Ok(db)
+/// What is open below the engine.
+struct Parts {
+    db: Arc<DB>,
+    intake: Arc<Intake>,
+    drain: Option<Drain>,
+    poison: Arc<Poison>,
+}
+
+impl Parts {
+    fn engine(self, options: &EmbeddedOptions, budget: &Budget, block_cache: Cache) -> EmbeddedEngine {
+        let mut read_options = ReadOptions::default();
+        read_options.set_verify_checksums(true);
+        EmbeddedEngine {
+            drain: self.drain,
+            intake: self.intake,
+            db: self.db,
+            read_options,
+            records: Records::new(budget.records_bytes),
+            poison: self.poison,
+            block_cache,
+            directory: options.directory.clone(),
+            read_only: options.read_only,
         }
     }
+}
+
+fn open_for_writing(
+    options: &EmbeddedOptions,
+    rocksdb: &Options,
+    found: Found,
+    budget: &Budget,
+) -> Result<Parts, EngineError> {
+    let directory = &options.directory;
+    let inherited = InheritedLogs::of(directory).map_err(|e| at(directory, &e))?;
+    let poison = Arc::new(Poison::new());
+    // First the database: its lock keeps others from the journal too.
+    let open = || {
+        let db = open_db(rocksdb, options)?;
+        Intake::open(directory, budget.segment_bytes, Arc::clone(&poison)).map(|intake| (db, intake))
+    };
+    let (db, intake) = with_reserve(directory, open)?;
+    if found != Found::Store(VERSION) {
+        write_marker(directory, VERSION).map_err(|e| at(directory, &e))?;
+    }
+    let (db, intake) = (Arc::new(db), Arc::new(intake));
+    let drain = Drain::start(Arc::clone(&intake), Arc::clone(&db), inherited)?;
+    Ok(Parts { db, intake, drain: Some(drain), poison })
+}
+
+/// A store as it is at this moment, which another process may be writing to.
+fn open_for_reading(options: &EmbeddedOptions, rocksdb: &Options) -> Result<Parts, EngineError> {
+    const ATTEMPTS: usize = 20;
+    for _ in 0..ATTEMPTS {
+        let before = files_of_state(&options.directory);
+        let opened = Intake::open_read_only(&options.directory)
+            .and_then(|intake| open_db(rocksdb, options).map(|db| (intake, db)));
+        // What RocksDB has, the journal must have told or have been done with; and RocksDB must not have
+        // written a log out and removed it between the reader's look at its manifest and that at its logs.
+        let moved = opened.as_ref().is_ok_and(|(intake, _)| intake.has_moved())
+            || files_of_state(&options.directory) != before;
+        if !moved {
+            let (intake, db) = opened?;
+            return Ok(Parts {
+                db: Arc::new(db),
+                intake: Arc::new(intake),
+                drain: None,
+                poison: Arc::default(),
+            });
+        }
+    }
+    let text = format!(
+        "the metadata in {} is changed too fast to be looked at; unmount it first",
+        options.directory.display()
+    );
+    Err(from_errno(text, Errno::BUSY))
+}
+
+/// Opens a store; where there is no space left for that, with the space set aside.
+fn with_reserve<T>(directory: &Path, open: impl Fn() -> Result<T, EngineError>) -> Result<T, EngineError> {
+    match open() {
+        Err(error) if is_full(&error) && reserve::release(directory) => open(),
+        Err(error) => Err(error),
+        Ok(opened) => {
+            reserve::make(directory);
+            Ok(opened)
+        }
+    }
+}
+
+/// RocksDB's logs and manifests, the latter with their sizes: what changes when it writes a log out as a table.
+fn files_of_state(directory: &Path) -> Vec<(std::ffi::OsString, u64)> {
+    let Ok(files) = fs::read_dir(directory) else { return Vec::new() };
+    let mut state: Vec<_> = files
+        .flatten()
+        .filter_map(|file| {
+            let name = file.file_name();
+            let text = name.to_string_lossy();
+            let bytes = if text.starts_with("MANIFEST-") { file.metadata().ok()?.len() } else { 0 };
+            (bytes > 0 || text.ends_with(".log")).then_some((name.clone(), bytes))
+        })
+        .collect();
+    state.sort_unstable();
+    state
 }
 
 fn is_full(error: &EngineError) -> bool {
@@ -107,14 +198,21 @@ fn in_use(directory: &Path) -> EngineError {
     from_errno(text, Errno::BUSY)
 }
 
-/// `true`: there is a store; `false`: one may be made here (the marker is there, and nothing else).
-fn check_directory(directory: &Path, create: bool) -> Result<bool, EngineError> {
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Found {
+    /// A store of this version.
+    Store(u32),
+    /// One may be made here: the marker is there, and nothing else.
+    Nothing,
+}
+
+fn check_directory(directory: &Path, create: bool) -> Result<Found, EngineError> {
     if create {
         fs::create_dir_all(directory).map_err(|e| at(directory, &e))?;
     }
     let marked = match fs::read_to_string(directory.join(MARKER)) {
-        Ok(text) => check_marker(directory, &text).map(|()| true)?,
-        Err(e) if e.kind() == io::ErrorKind::NotFound => false,
+        Ok(text) => Some(check_marker(directory, &text)?),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => None,
         Err(e) if e.kind() == io::ErrorKind::InvalidData => return Err(foreign(directory)),
         Err(e) => return Err(at(directory, &e)),
     };
@@ -123,20 +221,22 @@ fn check_directory(directory: &Path, create: bool) -> Result<bool, EngineError> 
     }
     let current = directory.join(CURRENT).try_exists().map_err(|e| at(directory, &e))?;
     match (marked, current, create) {
-        (true, true, _) => Ok(true),
-        (true, false, true) => Ok(false),
-        (true, false, false) => Err(half_made(directory)),
-        (false, true, _) => Err(foreign(directory)),
-        (false, false, _) if !is_empty(directory)? => Err(foreign(directory)),
-        (false, false, true) => write_marker(directory).map(|()| false).map_err(|e| at(directory, &e)),
-        (false, false, false) => Err(missing(directory)),
+        (Some(version), true, _) => Ok(Found::Store(version)),
+        (Some(_), false, true) => Ok(Found::Nothing),
+        (Some(_), false, false) => Err(half_made(directory)),
+        (None, true, _) => Err(foreign(directory)),
+        (None, false, _) if !is_empty(directory)? => Err(foreign(directory)),
+        (None, false, true) => {
+            write_marker(directory, VERSION_BEFORE).map_err(|e| at(directory, &e)).map(|()| Found::Nothing)
+        }
+        (None, false, false) => Err(missing(directory)),
     }
 }
 
-fn check_marker(directory: &Path, text: &str) -> Result<(), EngineError> {
+fn check_marker(directory: &Path, text: &str) -> Result<u32, EngineError> {
     let version = text.strip_prefix(MARKER_PREFIX).and_then(|rest| rest.trim_end().parse::<u32>().ok());
     match version {
-        Some(VERSION) => Ok(()),
+        Some(version @ VERSION_BEFORE..=VERSION) => Ok(version),
         Some(newer) => {
             let directory = directory.display();
             let text = format!(
@@ -149,14 +249,18 @@ fn check_marker(directory: &Path, text: &str) -> Result<(), EngineError> {
 }
 
 fn is_empty(directory: &Path) -> Result<bool, EngineError> {
-    let mut entries = fs::read_dir(directory).map_err(|e| at(directory, &e))?;
-    Ok(entries.next().is_none())
+    let entries = fs::read_dir(directory).and_then(Iterator::collect::<io::Result<Vec<_>>>);
+    // A marker whose writing was cut short.
+    let half = |entry: &fs::DirEntry| entry.file_name() == MARKER_NEW;
+    Ok(entries.map_err(|e| at(directory, &e))?.iter().all(half))
 }
 
-fn write_marker(directory: &Path) -> io::Result<()> {
-    let mut file = File::create_new(directory.join(MARKER))?;
-    writeln!(file, "{MARKER_PREFIX}{VERSION}")?;
+fn write_marker(directory: &Path, version: u32) -> io::Result<()> {
+    let new = directory.join(MARKER_NEW);
+    let mut file = File::create(&new)?;
+    writeln!(file, "{MARKER_PREFIX}{version}")?;
     file.sync_all()?;
+    fs::rename(new, directory.join(MARKER))?;
     File::open(directory)?.sync_all()
 }
 
@@ -168,6 +272,14 @@ fn foreign(directory: &Path) -> EngineError {
 fn missing(directory: &Path) -> EngineError {
     let text = format!("there is no metadata in {}; was the volume formatted?", directory.display());
     from_errno(text, Errno::NOENT)
+}
+
+fn without_journal(directory: &Path) -> EngineError {
+    let text = format!(
+        "the metadata in {} lacks its journal (its files journal-N are gone); put them back, or load a dump into a new volume",
+        directory.display()
+    );
+    from_errno(text, Errno::UCLEAN)
 }
 
 fn half_made(directory: &Path) -> EngineError {

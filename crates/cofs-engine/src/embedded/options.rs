@@ -42,15 +42,19 @@ pub(super) struct Budget {
     pub(super) blocks_bytes: usize,
     /// Of that, what memtables may take before they are flushed.
     pub(super) memtables_bytes: usize,
+    /// A segment of the journal; what is held of it in memory takes up to some twice that.
+    pub(super) segment_bytes: u64,
 }
 
 impl Budget {
     pub(super) fn of(memory_bytes: usize) -> Self {
-        let records_bytes = memory_bytes / 4;
-        // A sixteenth is left for what RocksDB charges to nobody: table readers, iterators, versions.
-        let blocks_bytes = memory_bytes - records_bytes - memory_bytes / 16;
-        let memtables_bytes = (memory_bytes / 4).clamp(2 * MIB, 128 * MIB);
-        Self { records_bytes, blocks_bytes, memtables_bytes }
+        let records_bytes = memory_bytes / 16 * 3;
+        // An eighth for the intake (four segments, twice their size in memory), and a sixteenth for what
+        // RocksDB charges to nobody: table readers, iterators, versions.
+        let blocks_bytes = memory_bytes - records_bytes - memory_bytes / 8 - memory_bytes / 16;
+        let memtables_bytes = (memory_bytes / 5).clamp(2 * MIB, 128 * MIB);
+        let segment_bytes = (memory_bytes / 64).clamp(MIB / 4, 8 * MIB) as u64;
+        Self { records_bytes, blocks_bytes, memtables_bytes, segment_bytes }
     }
 
     /// Whether filters and indexes of tables of this size take no more than half of the blocks' share.
@@ -74,7 +78,7 @@ pub(super) fn rocksdb_options(budget: &Budget, tables_bytes: u64) -> Result<(Opt
     // Not a setter of the crate: the log replayed at open stays a log, instead of being written out as a
     // table before the first request is served.
     let mut options = Options::default()
-        .get_options_from_string("avoid_flush_during_recovery=true")
+        .get_options_from_string("avoid_flush_during_recovery=true;max_bgerror_resume_count=0")
         .map_err(|e| engine_error("setting up the metadata engine", &e))?;
     set_memory(&mut options, budget, &cache);
     set_log(&mut options);
@@ -182,7 +186,7 @@ mod tests {
     #[test]
     fn a_store_that_outgrows_the_cache_gets_filters_in_pages() {
         let budget = Budget::of(384 * MIB);
-        assert!(budget.filters_fit(2 << 30));
+        assert!(budget.filters_fit(3 << 29));
         assert!(!budget.filters_fit(20 << 30));
     }
 }

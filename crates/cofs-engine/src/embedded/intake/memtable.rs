@@ -1,0 +1,261 @@
+//! A memtable: the commits of one journal segment, in the order of their keys.
+//!
+//! Invariants:
+//! - a commit is applied under the write lock, whole: no reader sees a part of it;
+//! - while a scan of a state is registered, the versions that it sees are kept; else a key has one version.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    ops::Bound,
+    sync::Arc,
+};
+
+use parking_lot::RwLock;
+
+use super::record::{Key, Logged};
+use crate::{Bytes, Change};
+
+struct Version {
+    /// The commit that made it.
+    commit: u64,
+    value: Option<Bytes>,
+    older: Option<Box<Version>>,
+}
+
+#[derive(Default)]
+struct Table {
+    versions: BTreeMap<Key, Version>,
+    commits: u64,
+    /// The states (numbers of commits) that scans under way look at.
+    scans: Vec<u64>,
+    bytes: usize,
+}
+
+#[derive(Default)]
+pub(super) struct Memtable {
+    table: RwLock<Table>,
+}
+
+/// What an entry costs beside its bytes: its share of a B-tree node, reference counts, allocator. Estimated.
+const ENTRY_OVERHEAD_BYTES: usize = 120;
+
+impl Table {
+    fn put(&mut self, key: Key, value: Option<Bytes>) {
+        let commit = self.commits;
+        self.bytes += ENTRY_OVERHEAD_BYTES + value.as_ref().map_or(0, Bytes::len);
+        match self.versions.entry(key) {
+            std::collections::btree_map::Entry::Vacant(vacant) => {
+                vacant.insert(Version { commit, value, older: None });
+            }
+            std::collections::btree_map::Entry::Occupied(mut occupied) => {
+                let newest = occupied.get_mut();
+                let seen = newest.commit < commit && self.scans.iter().any(|&state| state >= newest.commit);
+                let replaced = std::mem::replace(newest, Version { commit, value, older: None });
+                if seen {
+                    newest.older = Some(Box::new(replaced));
+                } else if replaced.commit == commit {
+                    // A later change of the same commit: what it replaces nobody sees, what that kept stays.
+                    newest.older = replaced.older;
+                } else {
+                    let bytes = ENTRY_OVERHEAD_BYTES + replaced.value.as_ref().map_or(0, Bytes::len);
+                    self.bytes = self.bytes.saturating_sub(bytes);
+                    newest.older = replaced.older.filter(|_| !self.scans.is_empty());
+                }
+            }
+        }
+    }
+}
+
+impl Version {
+    /// The version that a scan of `state` sees.
+    fn at(&self, state: u64) -> Option<&Self> {
+        let mut version = Some(self);
+        while let Some(found) = version.filter(|version| version.commit > state) {
+            version = found.older.as_deref();
+        }
+        version
+    }
+}
+
+impl Memtable {
+    pub(super) fn apply(&self, changes: &[Change]) {
+        let mut table = self.table.write();
+        table.commits += 1;
+        for change in changes {
+            match change {
+                Change::Put { key, value } => {
+                    table.put(Key::from_slice(key), Some(Bytes::copy_from_slice(value)));
+                }
+                Change::Delete { key } => table.put(Key::from_slice(key), None),
+            }
+        }
+    }
+
+    /// A commit that the journal told of.
+    pub(super) fn replay(&self, changes: Vec<Logged>) {
+        let mut table = self.table.write();
+        table.commits += 1;
+        for (key, value) in changes {
+            table.put(key, value);
+        }
+    }
+
+    /// `Some(None)`: deleted here.
+    pub(super) fn get(&self, key: &[u8]) -> Option<Option<Bytes>> {
+        self.table.read().versions.get(key).map(|version| version.value.clone())
+    }
+
+    /// Bytes in memory, estimated.
+    pub(super) fn bytes(&self) -> usize {
+        self.table.read().bytes
+    }
+
+    /// Keys that it gives a value.
+    pub(super) fn keys(&self) -> usize {
+        self.table.read().versions.len()
+    }
+
+    /// Visits the newest versions in the order of their keys. The table is locked meanwhile: for one that
+    /// nobody changes any more.
+    pub(super) fn visit<E>(
+        &self,
+        mut visit: impl FnMut(&[u8], Option<&[u8]>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let table = self.table.read();
+        table.versions.iter().try_for_each(|(key, version)| visit(key, version.value.as_deref()))
+    }
+}
+
+/// Walks a range of one memtable as of the moment when the cursor was made.
+pub(super) struct Cursor {
+    memtable: Arc<Memtable>,
+    state: u64,
+    /// Pairs read ahead; so no lock is held while their visitor works.
+    ahead: VecDeque<Logged>,
+    /// Where reading goes on; `None` at the end.
+    from: Option<Bound<Key>>,
+    end: Key,
+    chunk: usize,
+}
+
+impl Cursor {
+    const CHUNK_MIN: usize = 8;
+    const CHUNK_MAX: usize = 512;
+
+    pub(super) fn new(memtable: Arc<Memtable>, start: &[u8], end: &[u8]) -> Self {
+        let state = {
+            let mut table = memtable.table.write();
+            let state = table.commits;
+            table.scans.push(state);
+            state
+        };
+        let from = Some(Bound::Included(Key::from_slice(start)));
+        let end = Key::from_slice(end);
+        Self { memtable, state, ahead: VecDeque::new(), from, end, chunk: Self::CHUNK_MIN }
+    }
+
+    /// The next pair, until it is taken with [`Cursor::advance`].
+    pub(super) fn peek(&mut self) -> Option<&Logged> {
+        if self.ahead.is_empty() {
+            self.read_ahead();
+        }
+        self.ahead.front()
+    }
+
+    pub(super) fn advance(&mut self) {
+        self.ahead.pop_front();
+    }
+
+    fn read_ahead(&mut self) {
+        let Some(from) = self.from.take() else { return };
+        let table = self.memtable.table.read();
+        let from = from.as_ref().map(|key| key.as_slice());
+        let pairs = table.versions.range::<[u8], _>((from, Bound::Excluded(self.end.as_slice())));
+        for (key, version) in pairs {
+            let Some(version) = version.at(self.state) else { continue };
+            self.ahead.push_back((key.clone(), version.value.clone()));
+            if self.ahead.len() == self.chunk {
+                self.from = Some(Bound::Excluded(key.clone()));
+                self.chunk = (self.chunk * 4).min(Self::CHUNK_MAX);
+                return;
+            }
+        }
+    }
+}
+
+impl Drop for Cursor {
+    fn drop(&mut self) {
+        let mut table = self.memtable.table.write();
+        if let Some(at) = table.scans.iter().position(|&state| state == self.state) {
+            table.scans.swap_remove(at);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn put(memtable: &Memtable, key: &str, value: &str) {
+        memtable.apply(&[Change::Put { key: key.into(), value: value.into() }]);
+    }
+
+    fn all(mut cursor: Cursor) -> Vec<(String, Option<String>)> {
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+        let mut pairs = Vec::new();
+        while let Some((key, value)) = cursor.peek() {
+            pairs.push((text(key), value.as_ref().map(|value| text(value))));
+            cursor.advance();
+        }
+        pairs
+    }
+
+    fn cursor(memtable: &Arc<Memtable>) -> Cursor {
+        Cursor::new(Arc::clone(memtable), b"", b"~")
+    }
+
+    #[test]
+    fn a_cursor_sees_the_state_in_which_it_was_made() {
+        let memtable = Arc::new(Memtable::default());
+        put(&memtable, "a", "1");
+        put(&memtable, "b", "1");
+        let first = cursor(&memtable);
+        put(&memtable, "a", "2");
+        memtable.apply(&[
+            Change::Delete { key: b"b".to_vec() },
+            Change::Put { key: b"b".to_vec(), value: b"2".to_vec() },
+        ]);
+        put(&memtable, "c", "2");
+        let second = cursor(&memtable);
+        memtable.apply(&[Change::Delete { key: b"a".to_vec() }]);
+        put(&memtable, "b", "3");
+        let pairs = |of: &[(&str, &str)]| {
+            of.iter().map(|(key, value)| (key.to_string(), Some(value.to_string()))).collect::<Vec<_>>()
+        };
+        assert_eq!(all(first), pairs(&[("a", "1"), ("b", "1")]));
+        assert_eq!(all(second), pairs(&[("a", "2"), ("b", "2"), ("c", "2")]));
+        put(&memtable, "b", "4");
+        assert_eq!(
+            memtable.table.read().versions[&b"b"[..]].older.as_ref().map(|_| ()),
+            None,
+            "nobody looks any more"
+        );
+        assert_eq!(memtable.get(b"a"), Some(None));
+        assert_eq!(memtable.get(b"z"), None);
+    }
+
+    #[test]
+    fn a_long_range_comes_in_parts() {
+        let memtable = Arc::new(Memtable::default());
+        for number in 0..5000 {
+            put(&memtable, &format!("{number:05}"), "v");
+        }
+        let mut cursor = cursor(&memtable);
+        for number in 0..5000 {
+            assert_eq!(cursor.peek().unwrap().0.as_slice(), format!("{number:05}").as_bytes());
+            cursor.advance();
+            memtable.apply(&[Change::Delete { key: format!("{:05}", number + 1).into_bytes() }]);
+        }
+        assert!(cursor.peek().is_none());
+    }
+}

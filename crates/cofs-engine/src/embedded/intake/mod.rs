@@ -1,0 +1,312 @@
+//! The intake: where commits go before RocksDB has them.
+//!
+//! A commit is one record at the end of the journal and its changes in a memtable: one `write(2)` and a few insertions.
+//! A full segment of the journal is ended and the next one, made ready ahead of need, is begun; in the background the
+//! ended segment's memtable is drained into RocksDB, sorted and in large batches, so that a key that was changed
+//! often goes there once. See docs/adr/0006-a-journal-in-front-of-rocksdb.md.
+//!
+//! Invariants:
+//! - a layer (a segment and its memtable) is readable until RocksDB has all of it; readers ask the layers first,
+//!   the newest first, and then RocksDB;
+//! - a segment is on stable storage before any of it goes to RocksDB: so what RocksDB holds is never newer than what
+//!   the journal keeps, and after a power cut the commits that are left are a prefix;
+//! - a segment's file is used again only when RocksDB has put its commits on stable storage, and the next segment's
+//!   header says so. Draining a layer twice, after a crash, is harmless: a record has values, not differences;
+//! - order of locks: `writer`, `work`, `layers`, a memtable.
+
+mod drain;
+mod memtable;
+mod record;
+mod recovery;
+mod segment;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use parking_lot::{Condvar, Mutex, RwLock};
+use smallvec::SmallVec;
+
+pub(super) use self::drain::Drain;
+use self::{
+    memtable::{Cursor, Memtable},
+    record::Record,
+    segment::{Header, Segment, Tail},
+};
+use super::{Poison, error::from_errno};
+use crate::{Bytes, Change, EngineError};
+
+/// Files of the journal: one that is written, one that is made ready, and two that are drained.
+const SLOTS: u32 = 4;
+/// With fewer it does not work.
+const SLOTS_MIN: u32 = 2;
+
+/// A segment and what it holds.
+struct Layer {
+    segment: Segment,
+    memtable: Arc<Memtable>,
+}
+
+impl Layer {
+    fn new(segment: Segment) -> Arc<Self> {
+        Arc::new(Self { segment, memtable: Arc::default() })
+    }
+}
+
+struct Writer {
+    /// The layer that commits go to; none in a store opened for reading.
+    layer: Option<Arc<Layer>>,
+    tail: Tail,
+    /// Commits made, and one for what an earlier process left: that may not be on stable storage either.
+    commits: u64,
+}
+
+/// A file that may be used again, and the segment that stands in it (0: none that counts).
+struct Free {
+    slot: u32,
+    generation: u64,
+}
+
+/// What the drain is to do, and what it has done.
+#[derive(Default)]
+struct Work {
+    spare: Option<Segment>,
+    free: Vec<Free>,
+    /// Files that there are, numbered from 0; `SLOTS` as well where there is no space for more.
+    slots: u32,
+    /// The newest segment's generation.
+    newest: u64,
+    stopping: bool,
+}
+
+/// See the module's page.
+pub(super) struct Intake {
+    directory: PathBuf,
+    segment_bytes: u64,
+    writer: Mutex<Writer>,
+    /// Newest first; the first one is written to.
+    layers: RwLock<SmallVec<[Arc<Layer>; SLOTS as usize]>>,
+    work: Mutex<Work>,
+    /// `work` or `layers` has changed.
+    changed: Condvar,
+    committed: AtomicU64,
+    /// Commits known to be on stable storage.
+    synced: Mutex<u64>,
+    poison: Arc<Poison>,
+}
+
+impl Intake {
+    /// Reads the journal in `directory` and goes on with it.
+    pub(super) fn open(
+        directory: &Path,
+        segment_bytes: u64,
+        poison: Arc<Poison>,
+    ) -> Result<Self, EngineError> {
+        let preparing = |error: std::io::Error| recovery::failed("preparing", directory, &error);
+        let mut found = recovery::read(directory, true)?;
+        let header = found.next();
+        let segment =
+            Segment::prepare(directory, found.free_slot(), header, segment_bytes).map_err(preparing)?;
+        found.settle(directory)?;
+        if found.slots < SLOTS_MIN {
+            // Two there must be, so that a file system that fills up later holds up nothing.
+            let slot = found.free_slot();
+            segment::allocate(directory, slot, segment_bytes).map_err(preparing)?;
+            found.free.push(slot);
+        }
+        let (slots, mut layers) = (found.slots, found.layers);
+        layers.push(Layer::new(segment));
+        layers.reverse();
+        let free = found.free.into_iter().map(|slot| Free { slot, generation: 0 }).collect();
+        let work = Work { free, slots, newest: header.generation, ..Work::default() };
+        Ok(Self::new(directory, segment_bytes, layers, work, poison, true))
+    }
+
+    /// Reads the journal as it is at this moment, and changes nothing.
+    pub(super) fn open_read_only(directory: &Path) -> Result<Self, EngineError> {
+        let found = recovery::read(directory, false)?;
+        let layers = found.layers.into_iter().rev().collect();
+        let work = Work { newest: found.newest, ..Work::default() };
+        Ok(Self::new(directory, 0, layers, work, Arc::default(), false))
+    }
+
+    /// Whether there is a journal in `directory`.
+    pub(super) fn is_there(directory: &Path) -> bool {
+        segment::slots(directory).is_ok_and(|slots| {
+            slots.iter().any(|&slot| segment::header(directory, slot).is_ok_and(|header| header.is_some()))
+        })
+    }
+
+    /// Whether the journal, opened for reading, has gone on to another segment meanwhile.
+    pub(super) fn has_moved(&self) -> bool {
+        let newest = recovery::newest(&self.directory);
+        newest.is_ok_and(|newest| newest != self.work.lock().newest)
+    }
+
+    fn new(
+        directory: &Path,
+        segment_bytes: u64,
+        layers: Vec<Arc<Layer>>,
+        work: Work,
+        poison: Arc<Poison>,
+        write: bool,
+    ) -> Self {
+        let layer = layers.first().filter(|_| write).cloned();
+        Self {
+            directory: directory.to_owned(),
+            segment_bytes,
+            writer: Mutex::new(Writer { layer, tail: Tail::default(), commits: 1 }),
+            layers: RwLock::new(layers.into()),
+            work: Mutex::new(work),
+            changed: Condvar::new(),
+            committed: AtomicU64::new(1),
+            synced: Mutex::new(0),
+            poison,
+        }
+    }
+
+    /// Appends a commit to the journal and makes it visible, below the record cache. Errors leave nothing behind: the
+    /// next record is written to the same place.
+    pub(super) fn commit(&self, changes: &[Change]) -> Result<(), EngineError> {
+        let Some(mut record) = Record::of(changes) else {
+            return Err(from_errno("a commit of metadata beyond 4 GiB", rustix::io::Errno::FBIG));
+        };
+        let mut writer = self.writer.lock();
+        let fits = writer.tail.at + record.len() + Record::end().len() <= self.segment_bytes;
+        if !fits && writer.tail.records > 0 {
+            self.next_segment(&mut writer)?;
+        }
+        let Writer { layer, tail, commits } = &mut *writer;
+        let Some(layer) = layer else {
+            return Err(from_errno("the metadata was opened for reading only", rustix::io::Errno::ROFS));
+        };
+        layer.segment.append_at(&mut record, tail).map_err(|error| self.failed("writing", &error))?;
+        layer.memtable.apply(changes);
+        *commits += 1;
+        self.committed.store(*commits, Ordering::Release);
+        Ok(())
+    }
+
+    fn next_segment(&self, writer: &mut Writer) -> Result<(), EngineError> {
+        let segment = self.take_spare()?;
+        if let Some(ended) = &writer.layer {
+            let written = ended.segment.append_at(&mut Record::end(), &mut writer.tail);
+            written.map_err(|error| self.poison(self.failed("ending a part of", &error)))?;
+        }
+        let layer = Layer::new(segment);
+        writer.layer = Some(Arc::clone(&layer));
+        writer.tail = Tail::default();
+        // Under the drain's lock, or it might miss this between its look and its sleep.
+        let _work = self.work.lock();
+        self.layers.write().insert(0, layer);
+        self.changed.notify_all();
+        Ok(())
+    }
+
+    /// Waits until the drain has made a segment ready, which it mostly has.
+    fn take_spare(&self) -> Result<Segment, EngineError> {
+        let mut work = self.work.lock();
+        loop {
+            if let Some(error) = self.poison.get() {
+                return Err(error.clone());
+            }
+            if let Some(spare) = work.spare.take() {
+                return Ok(spare);
+            }
+            self.changed.wait(&mut work);
+        }
+    }
+
+    /// `Some(None)`: known to be absent. `None`: RocksDB knows.
+    pub(super) fn get(&self, key: &[u8]) -> Option<Option<Bytes>> {
+        self.layers.read().iter().find_map(|layer| layer.memtable.get(key))
+    }
+
+    /// Looks at one state of the layers and of what `below` opens: cursors of the layers, newest first.
+    pub(super) fn look<T>(&self, start: &[u8], end: &[u8], below: impl FnOnce() -> T) -> (Overlay, T) {
+        let layers = self.layers.read();
+        let cursor = |layer: &Arc<Layer>| Cursor::new(Arc::clone(&layer.memtable), start, end);
+        let cursors = layers.iter().map(cursor).collect();
+        // While the layers are held none of them is taken away: what is drained meanwhile is seen twice, not never.
+        (Overlay { cursors }, below())
+    }
+
+    /// Puts all commits made so far on stable storage. Callers that wait for one another share a sync.
+    pub(super) fn sync(&self, check: impl Fn() -> Result<(), EngineError>) -> Result<(), EngineError> {
+        let wanted = self.committed.load(Ordering::Acquire);
+        let mut synced = self.synced.lock();
+        // Again, now that it is this caller's turn: the sync that it waited for may have failed.
+        check()?;
+        if *synced >= wanted {
+            return Ok(());
+        }
+        let (commits, layers) = {
+            let writer = self.writer.lock();
+            (writer.commits, self.layers.read().clone())
+        };
+        self.sync_layers(&layers).map_err(|error| self.poison(self.failed("syncing", &error)))?;
+        *synced = commits;
+        Ok(())
+    }
+
+    /// Oldest first: what is left after a power cut is a prefix.
+    fn sync_layers(&self, layers: &[Arc<Layer>]) -> std::io::Result<()> {
+        let Some((newest, ended)) = layers.split_first() else { return Ok(()) };
+        ended.iter().rev().try_for_each(|layer| layer.segment.sync_ended())?;
+        newest.segment.sync()
+    }
+
+    /// Bytes in memory, estimated, and keys (one that several layers have counts as often).
+    pub(super) fn bytes_and_keys(&self) -> (usize, usize) {
+        let layers = self.layers.read();
+        let one = |layer: &Arc<Layer>| (layer.memtable.bytes(), layer.memtable.keys());
+        layers.iter().map(one).fold((0, 0), |sum, next| (sum.0 + next.0, sum.1 + next.1))
+    }
+
+    fn failed(&self, doing: &str, error: &std::io::Error) -> EngineError {
+        recovery::failed(doing, &self.directory, error)
+    }
+
+    /// From here on nothing is written any more; whoever waits is told.
+    fn poison(&self, error: EngineError) -> EngineError {
+        let error = self.poison.get_or_init(|| error).clone();
+        let _work = self.work.lock();
+        self.changed.notify_all();
+        error
+    }
+}
+
+/// Cursors over the layers, newest first, as one.
+pub(super) struct Overlay {
+    cursors: SmallVec<[Cursor; SLOTS as usize]>,
+}
+
+impl Overlay {
+    /// The next pair, in the order of keys; `None` for a value that is deleted.
+    pub(super) fn peek(&mut self) -> Option<record::Logged> {
+        let mut next: Option<&record::Logged> = None;
+        for cursor in &mut self.cursors {
+            let Some(pair) = cursor.peek() else { continue };
+            // Of equal keys the newer layer's, which came first.
+            if next.is_none_or(|(key, _)| pair.0 < *key) {
+                next = Some(pair);
+            }
+        }
+        next.cloned()
+    }
+
+    /// Leaves `key` behind in every layer.
+    pub(super) fn advance(&mut self, key: &[u8]) {
+        for cursor in &mut self.cursors {
+            if cursor.peek().is_some_and(|(at, _)| at.as_slice() == key) {
+                cursor.advance();
+            }
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! The journal's records: one commit each, with a checksum that knows its place.
+//!
+//! ```text
+//! len u32 | crc32c u32 | payload of len bytes       all integers little-endian
+//! payload: changes of  0 | key len u32 | key                              (delete)
+//!                      1 | key len u32 | value len u32 | key | value      (put)
+//! ```
+//!
+//! A length of 0 is the end of a segment that another follows. The checksum covers the payload, the segment's
+//! generation and the record's index, so that what an earlier use of the file left is never taken for a record.
+
+use smallvec::SmallVec;
+
+use crate::{Bytes, Change};
+
+/// A key, without an allocation for those of the design.
+pub(super) type Key = SmallVec<[u8; 24]>;
+/// A change as it is kept: `None` is a deletion.
+pub(super) type Logged = (Key, Option<Bytes>);
+
+pub(super) const HEADER_BYTES: usize = 8;
+const DELETE: u8 = 0;
+const PUT: u8 = 1;
+
+/// Where a record stands.
+#[derive(Clone, Copy)]
+pub(super) struct Place {
+    pub(super) generation: u64,
+    /// Records before it in its segment.
+    pub(super) index: u64,
+}
+
+/// A record in the making.
+#[derive(Default)]
+pub(super) struct Record {
+    bytes: Vec<u8>,
+    payload_crc: u32,
+}
+
+impl Record {
+    /// The record of `changes`. Errors: `None` beyond 4 GiB.
+    pub(super) fn of(changes: &[Change]) -> Option<Self> {
+        let mut bytes = Vec::with_capacity(HEADER_BYTES + changes.iter().map(change_bytes).sum::<usize>());
+        bytes.resize(HEADER_BYTES, 0);
+        for change in changes {
+            match change {
+                Change::Delete { key } => {
+                    bytes.push(DELETE);
+                    bytes.extend(len(key)?);
+                    bytes.extend(key);
+                }
+                Change::Put { key, value } => {
+                    bytes.push(PUT);
+                    bytes.extend(len(key)?);
+                    bytes.extend(len(value)?);
+                    bytes.extend(key);
+                    bytes.extend(value);
+                }
+            }
+        }
+        let payload_crc = crc32c::crc32c(&bytes[HEADER_BYTES..]);
+        let payload = len(&bytes[HEADER_BYTES..])?;
+        bytes[..4].copy_from_slice(&payload);
+        Some(Self { bytes, payload_crc })
+    }
+
+    /// The record that ends a segment.
+    pub(super) fn end() -> Self {
+        Self { bytes: vec![0; HEADER_BYTES], payload_crc: 0 }
+    }
+
+    pub(super) fn len(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+
+    /// The bytes to be written at `place`.
+    pub(super) fn at(&mut self, place: Place) -> &[u8] {
+        let crc = checksum(self.payload_crc, place);
+        self.bytes[4..HEADER_BYTES].copy_from_slice(&crc.to_le_bytes());
+        &self.bytes
+    }
+}
+
+fn change_bytes(change: &Change) -> usize {
+    match change {
+        Change::Delete { key } => 5 + key.len(),
+        Change::Put { key, value } => 9 + key.len() + value.len(),
+    }
+}
+
+fn len(bytes: &[u8]) -> Option<[u8; 4]> {
+    Some(u32::try_from(bytes.len()).ok()?.to_le_bytes())
+}
+
+fn checksum(payload_crc: u32, place: Place) -> u32 {
+    let crc = crc32c::crc32c_append(payload_crc, &place.generation.to_le_bytes());
+    crc32c::crc32c_append(crc, &place.index.to_le_bytes())
+}
+
+/// What stands at a place of a segment.
+pub(super) enum Found {
+    /// A commit, and the bytes behind it.
+    Commit(Vec<Logged>, usize),
+    End,
+    /// Nothing that was written whole for this place.
+    Nothing,
+}
+
+/// Reads the record at the beginning of `bytes`. Total: it allocates no more than `bytes` holds.
+pub(super) fn read(bytes: &[u8], place: Place) -> Found {
+    let Some((payload_len, rest)) = take_u32(bytes) else { return Found::Nothing };
+    let Some((crc, rest)) = take_u32(rest) else { return Found::Nothing };
+    let Some(payload) = rest.get(..payload_len as usize) else { return Found::Nothing };
+    if crc != checksum(if payload.is_empty() { 0 } else { crc32c::crc32c(payload) }, place) {
+        return Found::Nothing;
+    }
+    if payload.is_empty() {
+        return Found::End;
+    }
+    changes(payload).map_or(Found::Nothing, |changes| Found::Commit(changes, HEADER_BYTES + payload.len()))
+}
+
+fn changes(mut payload: &[u8]) -> Option<Vec<Logged>> {
+    let mut changes = Vec::new();
+    while let Some((tag, rest)) = payload.split_first() {
+        let (key_len, rest) = take_u32(rest)?;
+        let (value_len, rest) = match *tag {
+            DELETE => (None, rest),
+            PUT => take_u32(rest).map(|(len, rest)| (Some(len), rest))?,
+            _ => return None,
+        };
+        let (key, rest) = rest.split_at_checked(key_len as usize)?;
+        let (value, rest) = rest.split_at_checked(value_len.unwrap_or(0) as usize)?;
+        changes.push((Key::from_slice(key), value_len.map(|_| Bytes::copy_from_slice(value))));
+        payload = rest;
+    }
+    Some(changes)
+}
+
+fn take_u32(bytes: &[u8]) -> Option<(u32, &[u8])> {
+    let (number, rest) = bytes.split_first_chunk::<4>()?;
+    Some((u32::from_le_bytes(*number), rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PLACE: Place = Place { generation: 7, index: 3 };
+
+    fn batch() -> Vec<Change> {
+        vec![
+            Change::Put { key: b"key".to_vec(), value: b"value".to_vec() },
+            Change::Delete { key: vec![9; 40] },
+            Change::Put { key: Vec::new(), value: Vec::new() },
+        ]
+    }
+
+    #[test]
+    fn a_record_is_read_as_it_was_written_and_at_its_own_place_only() {
+        let mut record = Record::of(&batch()).unwrap();
+        let bytes = [record.at(PLACE), b"more"].concat();
+        let Found::Commit(changes, len) = read(&bytes, PLACE) else { panic!() };
+        assert_eq!(len as u64, record.len());
+        assert_eq!(changes[0], (Key::from_slice(b"key"), Some(Bytes::from_static(b"value"))));
+        assert_eq!(changes[1], (Key::from_vec(vec![9; 40]), None));
+        assert_eq!(changes[2], (Key::new(), Some(Bytes::new())));
+        for other in [Place { index: 4, ..PLACE }, Place { generation: 8, ..PLACE }] {
+            assert!(matches!(read(&bytes, other), Found::Nothing));
+        }
+        assert!(matches!(read(Record::end().at(PLACE), PLACE), Found::End));
+    }
+
+    #[test]
+    fn a_damaged_or_cut_record_is_none() {
+        let bytes = Record::of(&batch()).unwrap().at(PLACE).to_vec();
+        for cut in 0..bytes.len() {
+            assert!(matches!(read(&bytes[..cut], PLACE), Found::Nothing), "{cut}");
+            for bit in 0..8 {
+                let mut damaged = bytes.clone();
+                damaged[cut] ^= 1 << bit;
+                assert!(matches!(read(&damaged, PLACE), Found::Nothing), "{cut}.{bit}");
+            }
+        }
+        assert!(matches!(read(&[0; 64], PLACE), Found::Nothing), "zeros are no end");
+    }
+}

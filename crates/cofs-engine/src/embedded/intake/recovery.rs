@@ -1,0 +1,142 @@
+//! What the journal of an earlier process holds.
+//!
+//! The newest segment names the oldest that counts. From there on they are read in order, up to the first that was
+//! not ended: what stands behind it is either empty or what a power cut left behind a hole, and is not taken.
+
+use std::{io, path::Path, sync::Arc};
+
+use rustix::io::Errno;
+
+use super::{
+    Layer,
+    memtable::Memtable,
+    record::Record,
+    segment::{self, Header, Segment, Tail},
+};
+use crate::{
+    EngineError,
+    embedded::error::{from_errno, from_io},
+};
+
+/// The journal as it was found.
+#[derive(Default)]
+pub(super) struct Found {
+    /// What RocksDB may lack, oldest first.
+    pub(super) layers: Vec<Arc<Layer>>,
+    /// The newest segment of all, dead ones included; 0: none yet.
+    pub(super) newest: u64,
+    /// Segments that hold nothing that counts.
+    void: Vec<u32>,
+    /// The last layer's segment must be ended here before another follows.
+    unended: Option<Tail>,
+    /// Files that no segment uses.
+    pub(super) free: Vec<u32>,
+    /// Files that there are, or were: none has this number or a higher one.
+    pub(super) slots: u32,
+}
+
+pub(super) fn failed(doing: &str, directory: &Path, error: &io::Error) -> EngineError {
+    from_io(&format!("{doing} the metadata's journal in {}", directory.display()), error)
+}
+
+/// The segments in use, oldest first, and the files that are not.
+fn segments(directory: &Path) -> io::Result<(Vec<(u32, Header)>, Vec<u32>)> {
+    let (mut used, mut free) = (Vec::new(), Vec::new());
+    for slot in segment::slots(directory)? {
+        match segment::header(directory, slot)? {
+            Some(header) => used.push((slot, header)),
+            None => free.push(slot),
+        }
+    }
+    used.sort_unstable_by_key(|(_, header)| header.generation);
+    Ok((used, free))
+}
+
+/// Reads the journal; changes nothing. Errors: those of reading; EUCLEAN where a segment is missing that the
+/// next one follows.
+pub(super) fn read(directory: &Path, write: bool) -> Result<Found, EngineError> {
+    let reading = |error: io::Error| failed("reading", directory, &error);
+    let (mut used, mut free) = segments(directory).map_err(reading)?;
+    let slots = used.iter().map(|(slot, _)| slot).chain(&free).max().map_or(0, |slot| slot + 1);
+    let Some((_, newest)) = used.last().copied() else {
+        return Ok(Found { free, slots, ..Found::default() });
+    };
+    let live = used.split_off(used.partition_point(|(_, header)| header.generation < newest.oldest));
+    free.extend(used.into_iter().map(|(slot, _)| slot));
+    check_chain(directory, &live)?;
+    let mut found = Found { newest: newest.generation, free, slots, ..Found::default() };
+    let mut whole = true;
+    for (slot, header) in live {
+        if !whole {
+            found.void.push(slot);
+            continue;
+        }
+        let segment = Segment::open(directory, slot, header, write).map_err(reading)?;
+        let memtable = Memtable::default();
+        let replayed = segment.replay(|changes| memtable.replay(changes)).map_err(reading)?;
+        whole = replayed.ended;
+        found.unended = (!whole).then_some(Tail { at: replayed.at, records: replayed.commits });
+        found.layers.push(Arc::new(Layer { segment, memtable: Arc::new(memtable) }));
+    }
+    Ok(found)
+}
+
+/// Every segment that counts must be there, and what each of them follows.
+fn check_chain(directory: &Path, live: &[(u32, Header)]) -> Result<(), EngineError> {
+    let Some((_, newest)) = live.last() else { return Ok(()) };
+    let is_there = |generation: u64| {
+        generation < newest.oldest || live.iter().any(|(_, header)| header.generation == generation)
+    };
+    if is_there(newest.oldest) && live.iter().all(|(_, header)| is_there(header.previous)) {
+        return Ok(());
+    }
+    let text = format!(
+        "a part of the metadata's journal in {} is missing (a file journal-N was removed or damaged); put it back, or load a dump into a new volume",
+        directory.display(),
+    );
+    Err(from_errno(text, Errno::UCLEAN))
+}
+
+/// The newest segment's generation; 0: none.
+pub(super) fn newest(directory: &Path) -> io::Result<u64> {
+    Ok(segments(directory)?.0.last().map_or(0, |(_, header)| header.generation))
+}
+
+impl Found {
+    /// Makes the journal fit to be gone on with in a new segment, whose header must be on stable storage by now:
+    /// the last record that counts is followed by an end, and nothing behind it counts any more.
+    pub(super) fn settle(&mut self, directory: &Path) -> Result<(), EngineError> {
+        self.try_settle(directory).map_err(|error| failed("going on with", directory, &error))
+    }
+
+    fn try_settle(&mut self, directory: &Path) -> io::Result<()> {
+        // First what must not count: behind an end it would.
+        for slot in self.void.drain(..) {
+            segment::void(directory, slot)?;
+            self.free.push(slot);
+        }
+        if let (Some(mut tail), Some(last)) = (self.unended.take(), self.layers.last()) {
+            last.segment.append_at(&mut Record::end(), &mut tail)?;
+        }
+        Ok(())
+    }
+
+    /// The header of the segment that goes on from here.
+    pub(super) fn next(&self) -> Header {
+        let generation = self.newest + 1;
+        let generation_of = |layer: &Arc<Layer>| layer.segment.header.generation;
+        Header {
+            generation,
+            previous: self.layers.last().map_or(0, generation_of),
+            oldest: self.layers.first().map_or(generation, generation_of),
+        }
+    }
+
+    /// A file that no segment uses, and that nothing that may count stands in.
+    pub(super) fn free_slot(&mut self) -> u32 {
+        self.free.pop().unwrap_or_else(|| {
+            self.slots += 1;
+            self.slots - 1
+        })
+    }
+}

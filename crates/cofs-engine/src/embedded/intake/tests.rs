@@ -1,0 +1,287 @@
+//! The journal and its recovery, without RocksDB: what counts is what is replayed.
+
+use std::{cell::RefCell, collections::BTreeMap, fs, os::unix::fs::FileExt, path::PathBuf};
+
+use rand::{Rng, SeedableRng, rngs::StdRng};
+
+use super::{drain::Job, *};
+
+const SEGMENT_BYTES: u64 = 16 << 10;
+const PAGE_BYTES: usize = 4096;
+
+thread_local! {
+    /// The files that were synced since the world looked last.
+    static SYNCED: RefCell<Vec<u32>> = const { RefCell::new(Vec::new()) };
+}
+
+pub(super) fn note_sync(slot: u32) {
+    SYNCED.with_borrow_mut(|synced| synced.push(slot));
+}
+
+/// A journal in a directory of its own, with what of it is on stable storage.
+struct World {
+    directory: tempfile::TempDir,
+    durable: BTreeMap<PathBuf, Vec<u8>>,
+}
+
+impl World {
+    fn new() -> Self {
+        Self { directory: tempfile::tempdir().unwrap(), durable: BTreeMap::new() }
+    }
+
+    fn open(&self) -> Intake {
+        Intake::open(self.directory.path(), SEGMENT_BYTES, Arc::default()).unwrap()
+    }
+
+    fn files(&self) -> Vec<PathBuf> {
+        let mut files: Vec<_> =
+            fs::read_dir(self.directory.path()).unwrap().map(|file| file.unwrap().path()).collect();
+        files.sort();
+        files
+    }
+
+    /// What was written to the files that have been synced is on stable storage now.
+    fn take_synced(&mut self) {
+        for slot in SYNCED.take() {
+            self.harden(&segment::path(self.directory.path(), slot));
+        }
+    }
+
+    fn harden(&mut self, path: &Path) {
+        self.durable.insert(path.to_owned(), fs::read(path).unwrap());
+    }
+
+    /// Does the drain's work but for the draining: makes a segment ready, if one is wanted.
+    fn make_ready(&mut self, intake: &Intake) {
+        if intake.work.lock().spare.is_some() {
+            return;
+        }
+        let Some(Job::Prepare(slot, header)) = intake.next_job() else { return };
+        intake.prepare(slot, header).unwrap();
+        self.harden(&segment::path(self.directory.path(), slot));
+    }
+
+    /// Cuts the power: of each file, any of its pages are as they were when last synced, the others as written.
+    fn cut(&self, rng: &mut StdRng) {
+        for path in self.files() {
+            let old = self.durable.get(&path).cloned().unwrap_or_default();
+            let mut bytes = fs::read(&path).unwrap();
+            let share = rng.random_range(0.0..=1.0);
+            for (at, page) in bytes.chunks_mut(PAGE_BYTES).enumerate() {
+                if rng.random_bool(share) {
+                    page.fill(0);
+                    let old = old.get(at * PAGE_BYTES..).unwrap_or_default();
+                    let len = old.len().min(page.len());
+                    page[..len].copy_from_slice(&old[..len]);
+                }
+            }
+            fs::write(path, bytes).unwrap();
+        }
+    }
+}
+
+fn commit(intake: &Intake, number: u32) {
+    let value = vec![number as u8; 1 + number as usize * 37 % 700];
+    let put = |key: &[u8], value: Vec<u8>| Change::Put { key: key.to_vec(), value };
+    let numbered = put(&number.to_be_bytes(), value);
+    intake.commit(&[put(b"head", number.to_be_bytes().to_vec()), numbered]).unwrap();
+}
+
+/// The last commit, after making sure that all before it are there and none behind it.
+fn prefix(intake: &Intake) -> u32 {
+    let head = intake.get(b"head").flatten();
+    let head = head.map_or(0, |bytes| u32::from_be_bytes(bytes[..].try_into().unwrap()));
+    for number in 1..head + 50 {
+        assert_eq!(intake.get(&number.to_be_bytes()).is_some(), number <= head, "{number} of {head}");
+    }
+    head
+}
+
+/// Makes commits as long as there is room for them without draining.
+fn fill(world: &mut World, intake: &Intake, from: u32) -> u32 {
+    let mut number = from;
+    while {
+        world.make_ready(intake);
+        let full = intake.writer.lock().tail.at + 1500 > SEGMENT_BYTES;
+        !full || intake.work.lock().spare.is_some()
+    } {
+        commit(intake, number);
+        number += 1;
+    }
+    number - 1
+}
+
+#[test]
+fn segments_follow_one_another_and_all_are_replayed() {
+    let mut world = World::new();
+    let intake = world.open();
+    let last = fill(&mut world, &intake, 1);
+    drop(intake);
+    assert!(world.files().len() == SLOTS as usize && last > 60, "{last}");
+    for _ in 0..3 {
+        assert_eq!(prefix(&world.open()), last);
+    }
+    commit(&world.open(), last + 1);
+    assert_eq!(prefix(&world.open()), last + 1);
+    assert_eq!(prefix(&Intake::open_read_only(world.directory.path()).unwrap()), last + 1);
+}
+
+#[test]
+fn a_drained_segment_is_used_again_and_replayed_no_more() {
+    let mut world = World::new();
+    let intake = world.open();
+    let mut last = fill(&mut world, &intake, 1);
+    for _ in 0..9 {
+        let oldest = intake.layers.read().last().cloned().unwrap();
+        intake.drained(&oldest);
+        last = fill(&mut world, &intake, last + 1);
+    }
+    assert_eq!(world.files().len(), SLOTS as usize);
+    drop(intake);
+    let intake = world.open();
+    assert_eq!(intake.get(b"head").flatten().as_deref(), Some(&last.to_be_bytes()[..]));
+    assert_eq!(intake.get(&1_u32.to_be_bytes()), None, "what was drained is RocksDB's");
+    let first = (1..=last).find(|number| intake.get(&number.to_be_bytes()).is_some()).unwrap();
+    assert!((first..=last).all(|number| intake.get(&number.to_be_bytes()).is_some()));
+}
+
+#[test]
+fn a_power_cut_leaves_a_prefix_that_holds_all_that_was_synced() {
+    let mut rng = StdRng::seed_from_u64(1);
+    let (mut lost, mut rounds_with_holes) = (0, 0);
+    for round in 0..200 {
+        let mut world = World::new();
+        let (mut number, mut synced) = (0, 0);
+        // Some lives, the last of which the power cut ends.
+        for _ in 0..rng.random_range(1..4) {
+            let intake = world.open();
+            // Of what was there before nothing need be on stable storage, but for the new segment's header and the
+            // segments taken out of use.
+            let ready = intake.writer.lock().layer.as_ref().unwrap().segment.slot;
+            let used: Vec<u32> = intake.layers.read().iter().map(|layer| layer.segment.slot).collect();
+            for slot in segment::slots(world.directory.path()).unwrap() {
+                if slot == ready || !used.contains(&slot) {
+                    world.harden(&segment::path(world.directory.path(), slot));
+                }
+            }
+            assert_eq!(prefix(&intake), number);
+            for _ in 0..rng.random_range(0..90) {
+                world.make_ready(&intake);
+                if intake.work.lock().spare.is_none() {
+                    break;
+                }
+                number += 1;
+                commit(&intake, number);
+                if rng.random_bool(0.03) {
+                    intake.sync(|| Ok(())).unwrap();
+                    world.take_synced();
+                    synced = number;
+                }
+            }
+        }
+        world.cut(&mut rng);
+        let left = prefix(&world.open());
+        assert!((synced..=number).contains(&left), "round {round}: {left} of {number} left, {synced} synced");
+        lost += number - left;
+        // It goes on, and what was cut off does not come back.
+        let intake = world.open();
+        assert_eq!(prefix(&intake), left);
+        commit(&intake, left + 1);
+        drop(intake);
+        assert_eq!(prefix(&world.open()), left + 1, "round {round}");
+        rounds_with_holes += u32::from(left < number);
+    }
+    assert!(lost > 1000 && rounds_with_holes > 50, "too little was at stake: {lost}, {rounds_with_holes}");
+}
+
+#[test]
+fn lives_that_drain_at_their_end_only_lose_nothing_and_leave_no_more_files() {
+    let mut world = World::new();
+    let mut number = 0;
+    for life in 0..40 {
+        let intake = world.open();
+        world.make_ready(&intake);
+        number += 1;
+        commit(&intake, number);
+        // Every few lives RocksDB gets what has been gathered.
+        while life % 9 == 8 && intake.layers.read().len() > 1 {
+            let oldest = intake.layers.read().last().cloned().unwrap();
+            intake.drained(&oldest);
+        }
+        assert_eq!(intake.get(b"head").flatten().as_deref(), Some(&u32::to_be_bytes(number)[..]));
+    }
+    let intake = world.open();
+    while intake.layers.read().len() > 1 {
+        let oldest = intake.layers.read().last().cloned().unwrap();
+        intake.drained(&oldest);
+    }
+    for _ in 0..9 {
+        world.make_ready(&intake);
+        number = fill(&mut world, &intake, number + 1);
+        let oldest = intake.layers.read().last().cloned().unwrap();
+        intake.drained(&oldest);
+    }
+    assert!(world.files().len() <= SLOTS as usize + 1, "{:?}", world.files());
+    drop(intake);
+    assert_eq!(world.open().get(b"head").flatten().as_deref(), Some(&u32::to_be_bytes(number)[..]));
+}
+
+#[test]
+fn a_missing_segment_is_noticed() {
+    let mut world = World::new();
+    let intake = world.open();
+    fill(&mut world, &intake, 1);
+    drop(intake);
+    let files = world.files();
+    for victim in &files[..files.len() - 1] {
+        let bytes = fs::read(victim).unwrap();
+        fs::remove_file(victim).unwrap();
+        let opened = Intake::open(world.directory.path(), SEGMENT_BYTES, Arc::default());
+        let error = opened.err().unwrap_or_else(|| panic!("{} is not missed", victim.display()));
+        assert_eq!(error.errno, Some(rustix::io::Errno::UCLEAN.raw_os_error()), "{error}");
+        fs::write(victim, bytes).unwrap();
+    }
+    world.open();
+}
+
+#[test]
+fn a_batch_larger_than_a_segment_passes() {
+    let world = World::new();
+    let intake = world.open();
+    let value = vec![5; 3 * SEGMENT_BYTES as usize];
+    intake.commit(&[Change::Put { key: b"large".to_vec(), value: value.clone() }]).unwrap();
+    drop(intake);
+    assert_eq!(world.open().get(b"large").flatten().as_deref(), Some(&value[..]));
+}
+
+#[test]
+fn a_failed_write_changes_nothing_and_the_next_one_may_succeed() {
+    let world = World::new();
+    let intake = world.open();
+    commit(&intake, 1);
+    // A file that cannot be written to stands for a write that fails.
+    let layer = intake.writer.lock().layer.clone().unwrap();
+    let header = layer.segment.header;
+    let sealed = Segment::open(world.directory.path(), layer.segment.slot, header, false).unwrap();
+    let sealed = Arc::new(Layer { segment: sealed, memtable: Arc::clone(&layer.memtable) });
+    intake.writer.lock().layer = Some(sealed);
+    assert!(intake.commit(&[Change::Delete { key: b"head".to_vec() }]).is_err());
+    assert_eq!(prefix(&intake), 1);
+    intake.writer.lock().layer = Some(layer);
+    commit(&intake, 2);
+    drop(intake);
+    assert_eq!(prefix(&world.open()), 2);
+}
+
+#[test]
+fn garbage_is_no_journal() {
+    let world = World::new();
+    fs::write(segment::path(world.directory.path(), 0), [0xff; 100]).unwrap();
+    assert!(!Intake::is_there(world.directory.path()));
+    let intake = world.open();
+    commit(&intake, 1);
+    drop(intake);
+    let file = fs::File::options().write(true).open(segment::path(world.directory.path(), 0)).unwrap();
+    file.write_all_at(&[0xff; 64], 2000).unwrap();
+    assert_eq!(prefix(&world.open()), 1);
+}
