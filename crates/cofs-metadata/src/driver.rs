@@ -25,7 +25,7 @@ pub trait MetadataDriver: Send + Sync + 'static {
     fn lookup(&self, c: &Credentials<'_>, parent: InodeId, name: &Name) -> impl Future<Output = FsResult<Answer<Node>>> + Send;
     fn node(&self, ino: InodeId) -> impl Future<Output = FsResult<Answer<Node>>> + Send;
     fn parent(&self, ino: InodeId) -> impl Future<Output = FsResult<Answer<Node>>> + Send;
-    fn create(&self, c: &Credentials<'_>, parent: InodeId, name: &Name, new: &NewInode<'_>, object: Option<ObjectId>) -> impl Future<Output = FsResult<Answer<Node>>> + Send;
+    fn create(&self, c: &Credentials<'_>, parent: InodeId, name: &Name, new: &NewInode<'_>) -> impl Future<Output = FsResult<Answer<Node>>> + Send;
     fn create_unlinked(&self, c: &Credentials<'_>, parent: InodeId, new: &NewInode<'_>, linkable: bool) -> impl Future<Output = FsResult<Answer<Node>>> + Send;
     fn link(&self, c: &Credentials<'_>, ino: InodeId, parent: InodeId, name: &Name) -> impl Future<Output = FsResult<Answer<Node>>> + Send;
     fn unlink(&self, c: &Credentials<'_>, parent: InodeId, name: &Name) -> impl Future<Output = FsResult<Answer<Removed>>> + Send;

@@ -118,8 +118,8 @@ impl MetadataDriver for LocalDriver {
     async fn parent(&self, ino: InodeId) -> FsResult<Answer<Node>> {
         self.ask(|n| n.parent(ino))
     }
-    async fn create(&self, c: &Credentials<'_>, parent: InodeId, name: &Name, new: &NewInode<'_>, object: Option<ObjectId>) -> FsResult<Answer<Node>> {
-        self.change(|n, now| n.create(c, now, parent, name, new, object))
+    async fn create(&self, c: &Credentials<'_>, parent: InodeId, name: &Name, new: &NewInode<'_>) -> FsResult<Answer<Node>> {
+        self.change(|n, now| n.create(c, now, parent, name, new))
     }
     async fn create_unlinked(&self, c: &Credentials<'_>, parent: InodeId, new: &NewInode<'_>, linkable: bool) -> FsResult<Answer<Node>> {
         self.change(|n, now| n.create_unlinked(c, now, parent, new, linkable))

@@ -59,12 +59,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     let threads = args.next().map_or(Ok(1), |n| n.parse())?;
     let ns = volume(Path::new(&directory))?;
     let new = |kind| NewInode { kind, permissions: 0o644, umask: 0o022, rdev: 0, target: &[] };
-    let dir =
-        ns.create(C, NOW, InodeId::ROOT, Name::new(b"d")?, &new(FileKind::Directory), None)?.attributes.ino;
+    let dir = ns.create(C, NOW, InodeId::ROOT, Name::new(b"d")?, &new(FileKind::Directory))?.attributes.ino;
 
     measure("lookup, none", files, threads, |name| ns.lookup(C, dir, name).map_or(Ok(()), |_| Ok(())))?;
     measure("create", files, threads, |name| {
-        ns.create(C, NOW, dir, name, &new(FileKind::Regular), None).map(drop)
+        ns.create(C, NOW, dir, name, &new(FileKind::Regular)).map(drop)
     })?;
     measure("lookup", files, threads, |name| ns.lookup(C, dir, name).map(drop))?;
     measure("write 4 KiB", files, threads, |name| {

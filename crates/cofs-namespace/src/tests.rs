@@ -109,7 +109,7 @@ impl World {
     }
 
     pub fn make(&self, parent: InodeId, n: &str, kind: FileKind, permissions: u16) -> Node {
-        self.ns.create(&C, self.now(), parent, name(n), &new(kind, permissions), None).unwrap()
+        self.ns.create(&C, self.now(), parent, name(n), &new(kind, permissions)).unwrap()
     }
 
     pub fn file(&self, parent: InodeId, n: &str) -> InodeId {

@@ -163,7 +163,7 @@ impl NamespaceSubject {
     ) -> FsResult<Answer> {
         let (dir, name) = self.parent_of(c, path)?;
         let new = NewInode { kind, permissions, umask: UMASK, rdev: 0, target };
-        self.ns.create(c, now, dir, name, &new, None).map(done)
+        self.ns.create(c, now, dir, name, &new).map(done)
     }
 
     fn readdir(&self, c: &Credentials<'_>, path: &[u8]) -> FsResult<Answer> {

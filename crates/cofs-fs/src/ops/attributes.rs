@@ -40,12 +40,13 @@ impl<M: MetadataDriver> Cofs<M> {
         change: &SetAttributes,
     ) -> FsResult<Stat> {
         self.check_writable()?;
-        if let Some(size) = change.size_bytes {
+        let answer = if let Some(size) = change.size_bytes {
             self.do_truncate(ctx, ino, handle.is_none(), Cut { size, change }).await?;
+            self.metadata.node(ino).await?
         } else {
-            self.set_attributes(&ctx.credentials, ino, change).await?;
-        }
-        self.stat_of(self.metadata.node(ino).await?).await
+            self.set_attributes(&ctx.credentials, ino, change).await?
+        };
+        self.stat_of(answer).await
     }
 
     async fn set_attributes(
@@ -53,17 +54,18 @@ impl<M: MetadataDriver> Cofs<M> {
         c: &Credentials<'_>,
         ino: InodeId,
         change: &SetAttributes,
-    ) -> FsResult<()> {
+    ) -> FsResult<Answer<Node>> {
         if let Some(inode) = self.opens.get(ino) {
             let mut state = inode.exclusive().await;
             if state.opens > 0 {
                 self.set_attributes_locked(c, &inode, &mut state, change).await?;
-                return Ok(());
+                drop(state);
+                return self.metadata.node(ino).await;
             }
         }
-        self.metadata.setattr(c, ino, change).await?;
+        let answer = self.metadata.setattr(c, ino, change).await?;
         failpoint("fs.setattr.committed");
-        Ok(())
+        Ok(answer)
     }
 
     /// Sets attributes of an open file. While its object tells the times, times that are set go there too.

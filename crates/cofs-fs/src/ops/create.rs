@@ -22,7 +22,7 @@ impl<M: MetadataDriver> Cofs<M> {
     ) -> FsResult<(Entry, Opened)> {
         self.check_writable()?;
         let syncs = self.metadata.syncs_started();
-        let answer = match self.metadata.create(&ctx.credentials, parent, name, new, None).await {
+        let answer = match self.metadata.create(&ctx.credentials, parent, name, new).await {
             Err(FsError::Exists) if !flags.exclusive => {
                 return self.open_existing(ctx, parent, name, flags).await;
             }

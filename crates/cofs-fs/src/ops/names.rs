@@ -27,7 +27,7 @@ impl<M: MetadataDriver> Cofs<M> {
         new: &NewInode<'_>,
     ) -> FsResult<Entry> {
         self.check_writable()?;
-        let answer = self.metadata.create(&ctx.credentials, parent, name, new, None).await?;
+        let answer = self.metadata.create(&ctx.credentials, parent, name, new).await?;
         failpoint("fs.make.committed");
         self.entry_of(answer).await
     }

@@ -63,15 +63,22 @@ impl<M: MetadataDriver> Cofs<M> {
         if self.options.atime != AtimeMode::Strict {
             inode.set_atime_due(false);
         }
+        if self.options.read_only || self.options.atime == AtimeMode::Never {
+            return;
+        }
         if let Err(error) = self.try_touch(inode).await {
             tracing::debug!(%error, ino = %inode.ino, "access time not recorded");
         }
     }
 
     async fn try_touch(&self, inode: &OpenInode) -> FsResult<()> {
-        let (attributes, _) = self.attributes_of(self.metadata.node(inode.ino).await?).await?;
+        let attributes = {
+            let state = inode.shared().await;
+            let record = self.metadata.node(inode.ino).await?.value.attributes;
+            self.present(&state, &record)?
+        };
         let now = self.metadata.now();
-        if self.options.atime.due(&attributes, now) && !self.options.read_only {
+        if self.options.atime.due(&attributes, now) {
             self.metadata.touch_atime(inode.ino, now).await?;
         }
         Ok(())

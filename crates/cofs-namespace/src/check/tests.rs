@@ -49,7 +49,7 @@ fn world() -> World {
     let ns = Namespace::open(Arc::clone(&engine), Arc::new(Closed)).unwrap();
     let make = |dir, text, kind| {
         let new = NewInode { kind, permissions: 0o755, umask: 0, rdev: 0, target: &[] };
-        ns.create(ROOT, NOW, dir, name(text), &new, None).unwrap().attributes.ino
+        ns.create(ROOT, NOW, dir, name(text), &new).unwrap().attributes.ino
     };
     let file = make(InodeId::ROOT, "file", FileKind::Regular);
     let object = make(InodeId::ROOT, "object", FileKind::Regular);
@@ -282,7 +282,7 @@ fn numbers_in_use_are_never_given_out_again() {
     let ns = world.open();
     assert_eq!(ns.files(), 6);
     let new = NewInode { kind: FileKind::Regular, permissions: 0, umask: 0, rdev: 0, target: &[] };
-    assert!(ns.create(ROOT, NOW, InodeId::ROOT, name("new"), &new, None).unwrap().attributes.ino > last);
+    assert!(ns.create(ROOT, NOW, InodeId::ROOT, name("new"), &new).unwrap().attributes.ino > last);
 }
 
 #[test]

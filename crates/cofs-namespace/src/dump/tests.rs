@@ -33,7 +33,7 @@ fn example() -> Arc<dyn Engine> {
     let c = &Credentials::ROOT;
     let make = |name: &[u8], kind, target| {
         let new = NewInode { kind, permissions: 0o644, umask: 0, rdev: 0, target };
-        ns.create(c, NOW, InodeId::ROOT, Name::new(name).unwrap(), &new, None).unwrap().attributes.ino
+        ns.create(c, NOW, InodeId::ROOT, Name::new(name).unwrap(), &new).unwrap().attributes.ino
     };
     let file = make(b"notes 100%", FileKind::Regular, b"");
     ns.inline_write(NOW, file, 0, b"hello\n", false).unwrap();

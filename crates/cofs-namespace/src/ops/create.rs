@@ -2,8 +2,7 @@
 
 use bytes::Bytes;
 use cofs_types::{
-    Credentials, FileKind, FsError, FsResult, InodeId, Layout, Name, NewInode, ObjectId, Timestamp,
-    XattrName, limits,
+    Credentials, FileKind, FsError, FsResult, InodeId, Name, NewInode, Timestamp, XattrName, limits,
 };
 
 use super::access;
@@ -13,21 +12,18 @@ use crate::{
     tables::{
         directories,
         entries::{self, Probe},
-        inodes, sets, xattrs,
+        inodes, xattrs,
     },
     tx::{Tx, verb},
 };
 
 /// What the kinds ask of each other, before anything is looked at.
-fn check_new(c: &Credentials<'_>, new: &NewInode<'_>, object: Option<ObjectId>) -> FsResult<()> {
+fn check_new(c: &Credentials<'_>, new: &NewInode<'_>) -> FsResult<()> {
     match (new.kind, new.target.len()) {
         (FileKind::Symlink, 0) => return Err(FsError::NotFound), // symlink(2): ENOENT for an empty target
         (FileKind::Symlink, len) if len > limits::SYMLINK_BYTES_MAX => return Err(FsError::NameTooLong),
         (FileKind::Symlink, _) | (_, 0) => {}
         _ => return Err(FsError::InvalidArgument("only a symlink has a target")),
-    }
-    if new.kind != FileKind::Regular && object.is_some() {
-        return Err(FsError::InvalidArgument("only a regular file has an object"));
     }
     let device = matches!(new.kind, FileKind::CharDevice | FileKind::BlockDevice);
     if device && access::restricted(c) { Err(FsError::NotPermitted) } else { Ok(()) }
@@ -79,9 +75,8 @@ fn born(
 }
 
 impl Namespace {
-    /// A new inode of any kind under a new name: one commit of entry and inode. `object`: a regular file that
-    /// starts in an object, and in `W`. Errors: `Exists`, `NotFound` (the directory is removed),
-    /// `NotDirectory`, `NameTooLong` (a symlink's target), permissions.
+    /// A new inode of any kind under a new name: one commit of entry and inode. Errors: `Exists`, `NotFound` (the
+    /// directory is removed), `NotDirectory`, `NameTooLong` (a symlink's target), permissions.
     pub fn create(
         &self,
         c: &Credentials<'_>,
@@ -89,9 +84,8 @@ impl Namespace {
         parent: InodeId,
         name: &Name,
         new: &NewInode<'_>,
-        object: Option<ObjectId>,
     ) -> FsResult<Node> {
-        check_new(c, new, object)?;
+        check_new(c, new)?;
         let mut number = None;
         self.commit(&verb!("create"), |tx| {
             let dir = inodes::directory(tx, parent)?;
@@ -105,10 +99,6 @@ impl Namespace {
             let mut inode = born(tx, c, now, (parent, &dir), (ino, new))?;
             let directory = new.kind == FileKind::Directory;
             inode.nlink = if directory { 2 } else { 1 };
-            if let Some(object) = object {
-                inode.layout = Layout::Object(object);
-                sets::enter_writing(tx, ino, &mut inode);
-            }
             entries::place(tx, &self.hasher, parent, &free, Occupant { name, ino, kind: new.kind })?;
             inodes::put(tx, ino, &inode);
             directories::count_subdirectories(tx, parent, i32::from(directory), now)?;
@@ -127,7 +117,7 @@ impl Namespace {
         new: &NewInode<'_>,
         linkable: bool,
     ) -> FsResult<Node> {
-        check_new(c, new, None)?;
+        check_new(c, new)?;
         if new.kind == FileKind::Directory {
             return Err(FsError::InvalidArgument("a directory has a name"));
         }

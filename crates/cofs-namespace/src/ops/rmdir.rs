@@ -2,7 +2,7 @@
 
 use cofs_types::{Credentials, FileKind, FsError, FsResult, InodeId, Name, Timestamp};
 
-use super::{access, unlink::entry_inode};
+use super::unlink::removable;
 use crate::{
     Fate, Namespace, Node, Removed,
     schema::Inode,
@@ -33,11 +33,7 @@ impl Namespace {
         name: &Name,
     ) -> FsResult<Removed> {
         let (node, fate) = self.commit_removal(&verb!("rmdir"), |tx| {
-            let dir = inodes::directory(tx, parent)?;
-            access::check(tx, c, parent, &dir, access::EXECUTE)?;
-            let found = entries::find(tx, &self.hasher, parent, name)?.ok_or(FsError::NotFound)?;
-            let inode = entry_inode(tx, &found)?;
-            access::check_removal(tx, c, (parent, &dir), &inode)?;
+            let (found, inode) = removable(tx, &self.hasher, c, (parent, name))?;
             if inode.kind != FileKind::Directory {
                 return Err(FsError::NotDirectory);
             }

@@ -5,7 +5,7 @@ use cofs_types::{Credentials, FileKind, FsError, FsResult, InodeId, Name, Timest
 use super::access;
 use crate::{
     Fate, Namespace, Node, Removed,
-    schema::Inode,
+    schema::{Inode, NameHasher},
     tables::{entries, inodes, sets},
     tx::{Tx, verb},
 };
@@ -14,6 +14,22 @@ use crate::{
 pub fn entry_inode(tx: &mut Tx<'_>, found: &entries::Found) -> FsResult<Inode> {
     inodes::bare(tx, found.ino)?
         .ok_or_else(|| inodes::corrupt(found.ino, "an entry leads to it, but it is gone"))
+}
+
+/// The entry `name` of a directory that `c` may take it out of, and its inode. Errors: `NotFound`, `NotDirectory`,
+/// permissions.
+pub fn removable(
+    tx: &mut Tx<'_>,
+    hasher: &NameHasher,
+    c: &Credentials<'_>,
+    (parent, name): (InodeId, &Name),
+) -> FsResult<(entries::Found, Inode)> {
+    let dir = inodes::directory(tx, parent)?;
+    access::check(tx, c, parent, &dir, access::EXECUTE)?;
+    let found = entries::find(tx, hasher, parent, name)?.ok_or(FsError::NotFound)?;
+    let inode = entry_inode(tx, &found)?;
+    access::check_removal(tx, c, (parent, &dir), &inode)?;
+    Ok((found, inode))
 }
 
 /// Takes one name from an inode that is no directory. Whether it goes with the last one is decided at commit.
@@ -45,11 +61,7 @@ impl Namespace {
         name: &Name,
     ) -> FsResult<Removed> {
         let (node, fate) = self.commit_removal(&verb!("unlink"), |tx| {
-            let dir = inodes::directory(tx, parent)?;
-            access::check(tx, c, parent, &dir, access::EXECUTE)?;
-            let found = entries::find(tx, &self.hasher, parent, name)?.ok_or(FsError::NotFound)?;
-            let inode = entry_inode(tx, &found)?;
-            access::check_removal(tx, c, (parent, &dir), &inode)?;
+            let (found, inode) = removable(tx, &self.hasher, c, (parent, name))?;
             if inode.kind == FileKind::Directory {
                 return Err(FsError::IsDirectory);
             }

@@ -45,14 +45,14 @@ fn a_directory_s_own_times_are_gathered_committed_and_overridden() {
     let d = w.dir(ROOT, "d");
     let times = |w: &World| (w.stat(d).mtime, w.stat(d).ctime);
     let create = |secs, n: &str| {
-        w.ns.create(&C, at(secs), d, name(n), &new(FileKind::Regular, 0o644), None).unwrap();
+        w.ns.create(&C, at(secs), d, name(n), &new(FileKind::Regular, 0o644)).unwrap();
     };
     create(2000, "a");
     assert_eq!(times(&w), (at(2000), at(2000)));
     assert_eq!(times(&World::over(w.engine.clone())).0, w.stat(d).btime, "not yet committed");
 
     let w = World::over(w.engine.clone());
-    w.ns.create(&C, at(2100), d, name("b"), &new(FileKind::Regular, 0o644), None).unwrap();
+    w.ns.create(&C, at(2100), d, name("b"), &new(FileKind::Regular, 0o644)).unwrap();
     w.ns.flush(at(2101)).unwrap();
     assert_eq!(times(&w), (at(2100), at(2100)));
     let w = World::over(w.engine.clone());
@@ -60,14 +60,14 @@ fn a_directory_s_own_times_are_gathered_committed_and_overridden() {
 
     // An explicit time, even an old one, wins over what was gathered before, not over what comes behind.
     let change = SetAttributes { mtime: Some(SetTime::To(at(7))), ..Default::default() };
-    w.ns.create(&C, at(2200), d, name("c"), &new(FileKind::Regular, 0o644), None).unwrap();
+    w.ns.create(&C, at(2200), d, name("c"), &new(FileKind::Regular, 0o644)).unwrap();
     w.ns.setattr(&C, at(2201), d, &change).unwrap();
     assert_eq!(times(&w), (at(7), at(2201)));
     w.ns.flush(at(2202)).unwrap();
     assert_eq!(times(&w), (at(7), at(2201)));
     w.ns.unlink(&C, at(2203), d, name("c")).unwrap();
     assert_eq!(times(&w), (at(2203), at(2203)));
-    w.ns.create(&C, at(2204), d, name("e"), &new(FileKind::Directory, 0o755), None).unwrap();
+    w.ns.create(&C, at(2204), d, name("e"), &new(FileKind::Directory, 0o755)).unwrap();
     assert_eq!(times(&w), (at(2204), at(2204)));
     // A change of mode leaves the gathered mtime.
     w.ns.setattr(&C, at(2300), d, &SetAttributes { permissions: Some(0o700), ..Default::default() }).unwrap();

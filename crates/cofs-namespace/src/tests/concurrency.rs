@@ -19,14 +19,14 @@ fn a_directory_is_never_removed_under_a_new_entry() {
     thread::scope(|s| {
         s.spawn(|| {
             for _ in 0..ROUNDS {
-                let _ = w.ns.create(&C, at(9), ROOT, name("d"), &new(FileKind::Directory, 0o755), None);
+                let _ = w.ns.create(&C, at(9), ROOT, name("d"), &new(FileKind::Directory, 0o755));
                 let _ = w.ns.rmdir(&C, at(9), ROOT, name("d"));
             }
         });
         s.spawn(|| {
             for _ in 0..ROUNDS {
                 let Ok(d) = w.find(ROOT, "d") else { continue };
-                match w.ns.create(&C, at(9), d, name("f"), &new(FileKind::Regular, 0o644), None) {
+                match w.ns.create(&C, at(9), d, name("f"), &new(FileKind::Regular, 0o644)) {
                     Ok(_) => drop(w.ns.unlink(&C, at(9), d, name("f")).unwrap()),
                     Err(FsError::NotFound | FsError::Stale | FsError::Exists) => {}
                     Err(error) => panic!("{error:?}"),
@@ -167,7 +167,7 @@ fn gathered_times_are_never_lost_to_a_flush_or_a_change_of_the_directory() {
             for n in 0..ROUNDS {
                 let now = w.now();
                 let n = format!("{n}");
-                w.ns.create(&C, now, d, name(&n), &new(FileKind::Regular, 0o644), None).unwrap();
+                w.ns.create(&C, now, d, name(&n), &new(FileKind::Regular, 0o644)).unwrap();
                 assert!(w.stat(d).mtime >= now, "its own change is seen at once");
                 last.store(now.secs, Ordering::Relaxed);
             }

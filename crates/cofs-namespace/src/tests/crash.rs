@@ -15,15 +15,16 @@ fn step(w: &World, rng: &mut SmallRng, dirs: &mut Vec<InodeId>) {
     let found = ns.lookup(&C, dir, a).map(|node| node.attributes.ino);
     let modes = [RenameMode::Replace, RenameMode::NoReplace, RenameMode::Exchange];
     match (rng.random_range(0..13), found) {
-        (0 | 1, _) => drop(ns.create(&C, now, dir, a, &new(FileKind::Regular, 0o644), None)),
+        (0 | 1, _) => drop(ns.create(&C, now, dir, a, &new(FileKind::Regular, 0o644))),
         (2, _) => {
-            if let Ok(node) = ns.create(&C, now, dir, a, &new(FileKind::Directory, 0o755), None) {
+            if let Ok(node) = ns.create(&C, now, dir, a, &new(FileKind::Directory, 0o755)) {
                 dirs.push(node.attributes.ino);
             }
         }
         (3, _) => {
-            let object = Some(object(rng.random()));
-            drop(ns.create(&C, now, dir, a, &new(FileKind::Regular, 0o644), object));
+            if let Ok(node) = ns.create(&C, now, dir, a, &new(FileKind::Regular, 0o644)) {
+                drop(ns.outgrow(now, node.attributes.ino, object(rng.random())));
+            }
         }
         (4, _) => drop(ns.unlink(&C, now, dir, a)),
         (5, _) => drop(ns.rmdir(&C, now, dir, a)),

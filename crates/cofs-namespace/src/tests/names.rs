@@ -9,11 +9,11 @@ use crate::Fate;
 fn every_kind_is_created_and_found_again() {
     let w = World::new();
     let target = NewInode { target: b"a/b", ..new(FileKind::Symlink, 0o777) };
-    let link = w.ns.create(&C, w.now(), ROOT, name("symlink"), &target, None).unwrap();
+    let link = w.ns.create(&C, w.now(), ROOT, name("symlink"), &target).unwrap();
     assert_eq!((link.attributes.size_bytes, link.attributes.permissions), (3, 0o777));
     assert_eq!(&w.ns.readlink(link.attributes.ino).unwrap()[..], b"a/b");
     let device = NewInode { rdev: 0x803, ..new(FileKind::BlockDevice, 0o600) };
-    let device = w.ns.create(&C, w.now(), ROOT, name("device"), &device, None).unwrap();
+    let device = w.ns.create(&C, w.now(), ROOT, name("device"), &device).unwrap();
     assert_eq!(device.attributes.rdev, 0x803);
     for (n, kind) in
         [("f", FileKind::Regular), ("d", FileKind::Directory), ("p", FileKind::Fifo), ("s", FileKind::Socket)]
@@ -32,7 +32,7 @@ fn every_kind_is_created_and_found_again() {
 fn a_name_is_made_once_and_only_in_a_directory_that_stands() {
     let w = World::new();
     let (f, d) = (w.file(ROOT, "f"), w.dir(ROOT, "d"));
-    let create = |parent| w.ns.create(&C, at(9), parent, name("f"), &new(FileKind::Regular, 0o644), None);
+    let create = |parent| w.ns.create(&C, at(9), parent, name("f"), &new(FileKind::Regular, 0o644));
     fails(create(ROOT), FsError::Exists);
     fails(create(f), FsError::NotDirectory);
     fails(create(InodeId::new(99_999).unwrap()), FsError::Stale);
@@ -49,7 +49,7 @@ fn a_symlink_has_a_target_of_1_to_4095_bytes() {
     let w = World::new();
     let create = |target| {
         let new = NewInode { target, ..new(FileKind::Symlink, 0o777) };
-        w.ns.create(&C, at(9), ROOT, name("l"), &new, None)
+        w.ns.create(&C, at(9), ROOT, name("l"), &new)
     };
     fails(create(&[]), FsError::NotFound);
     fails(create(&[b'x'; 4096]), FsError::NameTooLong);
@@ -59,7 +59,7 @@ fn a_symlink_has_a_target_of_1_to_4095_bytes() {
 #[test]
 fn a_create_sets_all_times_and_its_directory_s() {
     let w = World::new();
-    let made = w.ns.create(&C, at(50), ROOT, name("f"), &new(FileKind::Regular, 0o644), None).unwrap();
+    let made = w.ns.create(&C, at(50), ROOT, name("f"), &new(FileKind::Regular, 0o644)).unwrap();
     let a = made.attributes;
     assert_eq!([a.atime, a.mtime, a.ctime, a.btime], [at(50); 4]);
     let root = w.stat(ROOT);
@@ -87,7 +87,7 @@ fn an_inode_lives_as_long_as_its_last_name() {
 #[test]
 fn an_open_inode_outlives_its_last_name_until_it_is_released() {
     let w = World::new();
-    let f = w.ns.create(&C, at(9), ROOT, name("f"), &new(FileKind::Regular, 0o644), Some(object(5))).unwrap();
+    let f = w.ns.outgrow(at(9), w.file(ROOT, "f"), object(5)).unwrap();
     assert!(f.writing && f.layout == Layout::Object(object(5)));
     let f = f.attributes.ino;
     w.open(f);

@@ -18,7 +18,7 @@ fn world() -> (World, InodeId) {
 }
 
 fn make(w: &World, c: &Credentials<'_>, parent: InodeId, n: &str) -> FsResult<Node> {
-    w.ns.create(c, w.now(), parent, name(n), &new(FileKind::Regular, 0o644), None)
+    w.ns.create(c, w.now(), parent, name(n), &new(FileKind::Regular, 0o644))
 }
 
 #[test]
@@ -88,18 +88,15 @@ fn a_set_group_id_directory_hands_down_its_group() {
     let (w, d) = world();
     w.set(d, SetAttributes { permissions: Some(0o2777), gid: Some(50), ..Default::default() });
     let bob = user(BOB, BOB);
-    let sub = w.ns.create(&bob, at(9), d, name("s"), &new(FileKind::Directory, 0o755), None).unwrap();
+    let sub = w.ns.create(&bob, at(9), d, name("s"), &new(FileKind::Directory, 0o755)).unwrap();
     assert_eq!((sub.attributes.gid, sub.attributes.permissions), (50, 0o2755));
     let create = |c: &Credentials<'_>, n, permissions| {
-        w.ns.create(c, at(9), d, name(n), &new(FileKind::Regular, permissions), None).unwrap().attributes
+        w.ns.create(c, at(9), d, name(n), &new(FileKind::Regular, permissions)).unwrap().attributes
     };
     assert_eq!(create(&bob, "program", 0o2755).permissions, 0o755);
     assert_eq!(create(&bob, "locked", 0o2745).permissions, 0o2745);
     assert_eq!(create(&Credentials { groups: &[50], ..bob }, "member", 0o2755).permissions, 0o2755);
-    fails(
-        w.ns.create(&bob, at(9), d, name("dev"), &new(FileKind::CharDevice, 0o600), None),
-        FsError::NotPermitted,
-    );
+    fails(w.ns.create(&bob, at(9), d, name("dev"), &new(FileKind::CharDevice, 0o600)), FsError::NotPermitted);
 }
 
 #[test]

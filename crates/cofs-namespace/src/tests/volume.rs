@@ -37,7 +37,7 @@ fn a_newer_format_is_refused_with_what_to_do() {
 fn the_last_to_open_is_the_only_one_to_write() {
     let w = World::new();
     let second = World::over(w.engine.clone());
-    let made = w.ns.create(&C, at(9), ROOT, name("f"), &new(FileKind::Regular, 0o644), None);
+    let made = w.ns.create(&C, at(9), ROOT, name("f"), &new(FileKind::Regular, 0o644));
     fails(made, FsError::Engine("".into()));
     second.file(ROOT, "f");
     second.audit();
@@ -48,7 +48,7 @@ fn a_close_is_remembered_and_final() {
     let w = World::new();
     assert!(w.ns.was_clean());
     let d = w.dir(ROOT, "d");
-    w.ns.create(&C, at(4000), d, name("f"), &new(FileKind::Regular, 0o644), None).unwrap();
+    w.ns.create(&C, at(4000), d, name("f"), &new(FileKind::Regular, 0o644)).unwrap();
     let crashed = World::over(w.engine.clone());
     assert!(!crashed.ns.was_clean());
     crashed.ns.unlink(&C, at(5000), d, name("f")).unwrap();

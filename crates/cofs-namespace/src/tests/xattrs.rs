@@ -145,13 +145,13 @@ fn a_default_acl_is_handed_down_in_the_umask_s_place() {
     let d = w.dir(ROOT, "d");
     w.setx(d, "system.posix_acl_default", &acl(6, 7), XattrMode::Set).unwrap();
     let masked = |kind| cofs_types::NewInode { umask: 0o077, ..new(kind, 0o664) };
-    let f = w.ns.create(&C, at(9), d, name("f"), &masked(FileKind::Regular), None).unwrap().attributes;
+    let f = w.ns.create(&C, at(9), d, name("f"), &masked(FileKind::Regular)).unwrap().attributes;
     assert_eq!(f.permissions, 0o660);
     assert_eq!(w.listx(f.ino), ["system.posix_acl_access"]);
     w.ns.access(&user(1001, 1001), f.ino, 6).unwrap();
     let sub = w.dir(d, "sub");
     assert_eq!(w.getx(sub, "system.posix_acl_default").unwrap(), acl(6, 7));
-    let plain = w.ns.create(&C, at(9), ROOT, name("f"), &masked(FileKind::Regular), None).unwrap();
+    let plain = w.ns.create(&C, at(9), ROOT, name("f"), &masked(FileKind::Regular)).unwrap();
     assert_eq!(plain.attributes.permissions, 0o600);
     w.audit();
 }
