@@ -7,13 +7,13 @@ suite_crash() {
     crash_test crash rounds::what_was_acknowledged_survives_kill_nine "$rounds" "$limit"
 }
 
-# crash_test SUITE CASE ROUNDS SECONDS_MAX: one case of the test binary `crash`, on a volume of its own.
+# crash_test SUITE CASE ROUNDS SECONDS_MAX [BINARY]: one case of the test binary `crash` (or another), on a volume of its own.
 crash_test() {
     local dir=$BELOW/$1 log=$LOGS/${CONFIG//:/_}_$1.log from=$EPOCHREALTIME status=0 names
     mkdir -p "$dir"
     COFS_TEST_BINARY=$COFS COFS_TEST_CRASH_DIR=$dir COFS_TEST_ROUNDS=$3 COFS_TEST_SEED=${COFS_TEST_SEED:-$RANDOM} \
         COFS_TEST_MOUNT_OPTIONS=$(mount_options) timeout --kill-after=10 "$4" \
-        "$(test_binary crash)" --exact "$2" --nocapture >"$log" 2>&1 </dev/null || status=$?
+        "$(test_binary "${5:-crash}")" --exact "$2" --nocapture >"$log" 2>&1 </dev/null || status=$?
     crash_clean_up "$dir"
     grep -E '^(seed|Score)' "$log" | sed 's/^/      /' || true
     names=$(grep -c '^ok ' "$log" || true)
