@@ -1,14 +1,18 @@
-//! The collector: removes the objects on the reclaim list, behind everybody's back.
+//! The collector: removes the objects on the reclaim list, and those that a crash left without an inode, behind
+//! everybody's back.
 //!
 //! Invariants:
 //! - an object is removed only after the commit that let go of it is on stable storage: else a power cut could
 //!   bring the name back without its data;
 //! - a record leaves the list only after its object is gone: else a crash could leave an object that nobody
 //!   knows of. Removing is idempotent, so doing it twice is harmless;
-//! - a failing pool keeps its records and is tried again, ever more slowly, without holding up the others.
+//! - a failing pool keeps its records and is tried again, ever more slowly, without holding up the others;
+//! - of what a crash left, an object goes only if the inode that it was handed out to is there and has another
+//!   layout, or was released at this start. An object of an inode that is not there is not touched: the
+//!   metadata may be older than the pool (restored from a copy), and then it is all that is left of a file.
 
 use std::{
-    collections::HashSet,
+    collections::{BTreeSet, HashSet},
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -18,8 +22,8 @@ use std::{
 };
 
 use cofs_metadata::MetadataDriver;
-use cofs_placement::Placement;
-use cofs_types::{FsError, FsResult, ObjectId, failpoint, limits};
+use cofs_placement::{LeftBehind, Placement};
+use cofs_types::{FsError, FsResult, InodeId, Layout, ObjectId, PoolId, failpoint, limits};
 use parking_lot::{Condvar, Mutex};
 
 use crate::run;
@@ -37,6 +41,8 @@ struct Shared {
     /// One pass at a time, whoever starts it.
     pass: Mutex<()>,
     removed: AtomicU64,
+    /// Inodes unlinked while open, which were let go at the start after a crash.
+    released: HashSet<InodeId>,
 }
 
 pub(crate) struct Collector {
@@ -46,9 +52,15 @@ pub(crate) struct Collector {
 
 impl Collector {
     /// Starts with a pass over what an earlier run left.
-    pub(crate) fn start<M: MetadataDriver>(metadata: Arc<M>, placement: Arc<Placement>) -> FsResult<Self> {
-        let shared = Arc::new(Shared::default());
+    pub(crate) fn start<M: MetadataDriver>(
+        metadata: Arc<M>,
+        placement: Arc<Placement>,
+        released: HashSet<InodeId>,
+    ) -> FsResult<Self> {
+        let shared = Arc::new(Shared { released, ..Shared::default() });
         shared.signals.lock().work = true;
+        let told = Arc::clone(&shared);
+        placement.when_left_behind(move || told.wake());
         let theirs = Arc::clone(&shared);
         let thread = thread::Builder::new()
             .name("cofs-collector".into())
@@ -59,11 +71,7 @@ impl Collector {
 
     /// There may be something on the list.
     pub(crate) fn wake(&self) {
-        let mut signals = self.shared.signals.lock();
-        if !signals.work {
-            signals.work = true;
-            self.shared.changed.notify_all();
-        }
+        self.shared.wake();
     }
 
     /// One pass now, on this thread; the objects removed.
@@ -94,6 +102,14 @@ impl Drop for Collector {
 }
 
 impl Shared {
+    fn wake(&self) {
+        let mut signals = self.signals.lock();
+        if !signals.work {
+            signals.work = true;
+            self.changed.notify_all();
+        }
+    }
+
     fn serve<M: MetadataDriver>(&self, metadata: &M, placement: &Placement) {
         let mut backoff = None;
         while self.wait_for_work(backoff) {
@@ -147,8 +163,69 @@ impl Shared {
             }
             removed += remove_batch(metadata, placement, &batch, &mut failed)?;
         }
+        let judged = self.judge_all(metadata, placement);
+        removed += judged.as_ref().map_or(0, |count| *count);
         self.removed.fetch_add(removed, Ordering::Relaxed);
+        judged?;
         failed.first.map_or(Ok(removed), Err)
+    }
+
+    /// Judges what a crash left in the pools; every pool is tried. The first error is returned.
+    fn judge_all<M: MetadataDriver>(&self, metadata: &M, placement: &Placement) -> FsResult<u64> {
+        let left = placement.left_behind();
+        let pools: BTreeSet<PoolId> = left.iter().map(|left| left.object.pool()).collect();
+        let mut removed = Ok(0);
+        for pool in pools {
+            let here = left.iter().filter(|left| left.object.pool() == pool);
+            match self.judge(metadata, placement, here) {
+                Ok(None) => break,
+                Ok(Some(count)) => {
+                    placement.judged(pool);
+                    removed = removed.map(|sum| sum + count);
+                }
+                Err(error) => removed = removed.and(Err(error)),
+            }
+        }
+        removed
+    }
+
+    /// Removes those that are nobody's; `None` if it was told to stop.
+    fn judge<'a, M: MetadataDriver>(
+        &self,
+        metadata: &M,
+        placement: &Placement,
+        left: impl Iterator<Item = &'a LeftBehind>,
+    ) -> FsResult<Option<u64>> {
+        let mut nobodys = Vec::new();
+        for left in left {
+            if self.stopping() {
+                return Ok(None);
+            }
+            if self.is_nobodys(metadata, left)? {
+                nobodys.push(left.object);
+            }
+        }
+        if nobodys.is_empty() {
+            return Ok(Some(0));
+        }
+        // The inode may have let go of it only just now.
+        run(metadata.sync())?;
+        failpoint("fs.judge.synced");
+        for &object in &nobodys {
+            placement.remove(object)?;
+            failpoint("fs.judge.removed");
+        }
+        tracing::info!(objects = nobodys.len(), "objects that a crash left without an inode are removed");
+        Ok(Some(nobodys.len() as u64))
+    }
+
+    /// What an inode has not got now it will never have: no object is handed out twice.
+    fn is_nobodys<M: MetadataDriver>(&self, metadata: &M, left: &LeftBehind) -> FsResult<bool> {
+        match run(metadata.node(left.owner)) {
+            Ok(answer) => Ok(answer.value.layout != Layout::Object(left.object)),
+            Err(FsError::Stale | FsError::NotFound) => Ok(self.released.contains(&left.owner)),
+            Err(error) => Err(error),
+        }
     }
 }
 

@@ -4,7 +4,7 @@
 //! is released. Both are idempotent, so a crash here only repeats them. The reclaim list goes on in the
 //! background, as always.
 
-use std::sync::Arc;
+use std::{collections::HashSet, sync::Arc};
 
 use cofs_metadata::{MetadataDriver, Node, Settled};
 use cofs_placement::Placement;
@@ -25,7 +25,11 @@ pub struct Recovered {
     pub released: u64,
 }
 
-pub(crate) fn recover<M: MetadataDriver>(metadata: &M, placement: &Arc<Placement>) -> FsResult<Recovered> {
+/// What was repaired, and the inodes that were released (as many as the collector can use).
+pub(crate) fn recover<M: MetadataDriver>(
+    metadata: &M,
+    placement: &Arc<Placement>,
+) -> FsResult<(Recovered, HashSet<InodeId>)> {
     let mut recovered = Recovered::default();
     let mut after = None;
     loop {
@@ -41,14 +45,15 @@ pub(crate) fn recover<M: MetadataDriver>(metadata: &M, placement: &Arc<Placement
         let Some(&last) = batch.last() else { break };
         after = Some(last);
     }
-    recovered.released = release_unlinked(metadata)?;
+    let mut released = HashSet::new();
+    recovered.released = release_unlinked(metadata, &mut released)?;
     if recovered != Recovered::default() {
         tracing::info!(?recovered, "files that were open at the last end of the service are in order again");
     }
-    Ok(recovered)
+    Ok((recovered, released))
 }
 
-fn release_unlinked<M: MetadataDriver>(metadata: &M) -> FsResult<u64> {
+fn release_unlinked<M: MetadataDriver>(metadata: &M, which: &mut HashSet<InodeId>) -> FsResult<u64> {
     let mut released = 0;
     let mut after = None;
     loop {
@@ -56,6 +61,9 @@ fn release_unlinked<M: MetadataDriver>(metadata: &M) -> FsResult<u64> {
         let Some(&last) = batch.last() else { return Ok(released) };
         for &ino in &batch {
             run(metadata.release_unlinked(ino))?;
+            if which.len() < limits::RELEASED_KEPT_MAX {
+                which.insert(ino);
+            }
             failpoint("fs.recover.released");
             released += 1;
         }

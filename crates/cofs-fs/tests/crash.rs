@@ -92,6 +92,40 @@ fn the_reclaim_list_goes_on_after_a_crash() {
     assert!(run(volume.fs.metadata().reclaim_list(10)).unwrap().value.is_empty());
 }
 
+/// Objects handed out whose commit did not come, as a crash in the middle of an outgrow leaves them.
+#[test]
+fn what_a_crash_left_without_an_inode_is_removed_behind_our_back_and_nothing_else() {
+    let world = World::new();
+    let volume = world.mount();
+    let (kept, file) = volume.create("kept");
+    volume.write(kept, file, 0, &pattern(INLINE_MAX * 2, 1));
+    let small = volume.create("small").0;
+    let unlinked = volume.create("unlinked").0;
+    volume.unlink("unlinked");
+    let take = |ino| {
+        let taken = volume.placement.take(ino).unwrap();
+        taken.file.write_all_at(b"copied", 0).unwrap();
+        taken.id
+    };
+    let nobodys = [take(small), take(unlinked)];
+    // Nothing says that these metadata are the ones that the pool was used with.
+    let unknown = take(InodeId::new(999_999).unwrap());
+    drop(volume);
+
+    let volume = world.mount();
+    let is_there = |id| volume.placement.open_object(id, false).is_ok();
+    assert!(nobodys.into_iter().all(is_there));
+    volume.placement.start_filler();
+    let started = std::time::Instant::now();
+    while nobodys.into_iter().any(is_there) || !volume.placement.left_behind().is_empty() {
+        assert!(started.elapsed().as_secs() < 60, "never removed");
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    assert!(is_there(unknown));
+    assert_eq!(volume.contents(kept), pattern(INLINE_MAX * 2, 1));
+    assert_eq!(volume.objects_in_use(), 2);
+}
+
 #[test]
 fn a_file_whose_object_was_never_synced_and_went_with_the_power_is_empty() {
     let world = World::new();

@@ -95,18 +95,18 @@ fn run(driver: &Weak<Placement>, signal: &Signal) {
         let Some(driver) = driver.upgrade() else { return };
         pause = None;
         for (pool, load) in driver.pools().iter().zip(&mut loads) {
-            let wanted = serve(pool, load);
+            let wanted = serve(&driver, pool, load);
             pause = [pause, wanted].into_iter().flatten().min();
         }
     }
 }
 
 /// Does what one pool needs; how long it may then be left alone (`None`: until woken).
-fn serve(pool: &Pool, load: &mut Load) -> Option<Duration> {
+fn serve(driver: &Placement, pool: &Pool, load: &mut Load) -> Option<Duration> {
     if let Some(left) = load.backing_off() {
         return Some(left);
     }
-    match maintain(pool, load) {
+    match maintain(driver, pool, load) {
         Ok(pause) => {
             load.backoff = None;
             pause
@@ -119,9 +119,11 @@ fn serve(pool: &Pool, load: &mut Load) -> Option<Duration> {
     }
 }
 
-fn maintain(pool: &Pool, load: &mut Load) -> FsResult<Option<Duration>> {
+fn maintain(driver: &Placement, pool: &Pool, load: &mut Load) -> FsResult<Option<Duration>> {
     pool.ensure()?;
-    recovery::recover(pool)?;
+    if recovery::recover(pool)? {
+        driver.tell_left_behind();
+    }
     reserve_ahead(pool)?;
     loop {
         let low = load.observe(pool.ready.counts(), Instant::now());

@@ -35,6 +35,7 @@ pub use directory_store::DirectoryStore;
 pub use faulty_store::{Fault, FaultyStore};
 pub use object_file::{ObjectFile, ObjectStat};
 pub use placement::{Placement, PoolConfig, Taken, Tier};
+pub use recovery::LeftBehind;
 pub use scan::FoundObject;
 pub use space::{PoolHealth, PoolSpace};
 pub use store::{At, BackingStore, EntryKind, OpenMode, Operation, Space};

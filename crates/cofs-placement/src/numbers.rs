@@ -25,6 +25,8 @@ struct State {
     look_from: u64,
     /// What a crash of the process before left to look at.
     unsettled: Option<Range<u64>>,
+    /// Objects from here on were looked at and may be nobody's: whether they are is not known yet.
+    unjudged: Option<u64>,
 }
 
 pub struct Numbers {
@@ -53,7 +55,7 @@ impl Numbers {
         if state.end == 0 {
             let unsettled =
                 (!clean && boot == self.boot && !boot.is_nil() && look_from < end).then_some(look_from..end);
-            *state = State { next: end, end, look_from, unsettled };
+            *state = State { next: end, end, look_from, unsettled, unjudged: None };
         }
         *file = Some(found);
         Ok(())
@@ -88,12 +90,13 @@ impl Numbers {
         self.load(store)?;
         let mut file = self.file.lock();
         let Some(file) = &mut *file else { return Err(io::ErrorKind::NotFound.into()) };
-        let State { next, end, unsettled, .. } = self.state.lock().clone();
+        let State { next, end, unsettled, unjudged, .. } = self.state.lock().clone();
         if end - next > left {
             return Ok(());
         }
         let end = end + OBJECT_RESERVATION;
-        let unsettled = unsettled.map_or(next, |window| window.start);
+        // A further crash must not hide what is still to be done after the last one.
+        let unsettled = unsettled.map(|window| window.start).or(unjudged).unwrap_or(next);
         let look_from = lowest().unwrap_or(next).min(next).min(unsettled).max(end.saturating_sub(WINDOW_MAX));
         file.write(store, Reservation { look_from, end, boot: self.boot, clean: false })?;
         let mut state = self.state.lock();
@@ -135,7 +138,21 @@ impl Numbers {
         self.state.lock().unsettled.clone()
     }
 
-    pub fn settled(&self) {
-        self.state.lock().unsettled = None;
+    /// The window was looked at; `left`: there is something in it that may be nobody's.
+    pub fn settled(&self, left: bool) {
+        let mut state = self.state.lock();
+        let window = state.unsettled.take();
+        state.unjudged = window.filter(|_| left).map(|window| window.start);
+    }
+
+    /// What was left is in order.
+    pub fn judged(&self) {
+        self.state.lock().unjudged = None;
+    }
+
+    /// Whether a crash of the process before has left nothing more to do.
+    pub fn is_in_order(&self) -> bool {
+        let state = self.state.lock();
+        state.unsettled.is_none() && state.unjudged.is_none()
     }
 }

@@ -4,7 +4,7 @@ use std::{
     collections::HashSet,
     path::PathBuf,
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicU64, Ordering},
     },
     thread::JoinHandle,
@@ -21,6 +21,7 @@ use crate::{
     format,
     path::{self, DirectoryNumber},
     pool::Pool,
+    recovery::LeftBehind,
     scan::{self, FoundObject},
     store::{At, BackingStore, OpenMode},
 };
@@ -56,6 +57,8 @@ pub struct Placement {
     filler: Mutex<Option<JoinHandle<()>>>,
     /// Spreads objects over pools.
     turn: AtomicU64,
+    /// Told when there is something in [`left_behind`](Self::left_behind).
+    on_left_behind: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
 impl Placement {
@@ -102,7 +105,13 @@ impl Placement {
         let signal = Arc::new(Signal::default());
         let open = |(config, store)| Pool::open(config, store, volume, boot, Arc::clone(&signal));
         let pools = pools.into_iter().map(open).collect::<FsResult<_>>()?;
-        Ok(Self { pools, signal, filler: Mutex::new(None), turn: AtomicU64::new(0) })
+        Ok(Self {
+            pools,
+            signal,
+            filler: Mutex::new(None),
+            turn: AtomicU64::new(0),
+            on_left_behind: OnceLock::new(),
+        })
     }
 
     /// Starts the background thread that creates objects ahead of need, once.
@@ -117,6 +126,42 @@ impl Placement {
                 Err(error) => tracing::warn!(%error, "no filler: objects are created when they are needed"),
             }
         }
+    }
+
+    /// What a process that crashed had handed out, as far as it was looked at; most of it is in use. Nothing in
+    /// it was, or will be, handed out by this driver.
+    pub fn left_behind(&self) -> Vec<LeftBehind> {
+        self.pools.iter().flat_map(|pool| pool.left_behind.lock().clone()).collect()
+    }
+
+    /// What was left behind in `pool` is in order: those that were nobody's are removed.
+    pub fn judged(&self, pool: PoolId) {
+        if let Ok(pool) = self.pool(pool) {
+            pool.left_behind.lock().clear();
+            pool.numbers.judged();
+        }
+    }
+
+    /// `tell` is called when the filler has found something for [`left_behind`](Self::left_behind), perhaps
+    /// not for what it found before this call. Only the first call counts.
+    pub fn when_left_behind(&self, tell: impl Fn() + Send + Sync + 'static) {
+        let _ = self.on_left_behind.set(Box::new(tell));
+    }
+
+    pub(crate) fn tell_left_behind(&self) {
+        if let Some(tell) = self.on_left_behind.get() {
+            tell();
+        }
+    }
+
+    /// Whatever a crash of the process has left in the pools is not to be touched: the metadata are not those
+    /// that it worked with. A scan finds all of it.
+    pub fn disown_left_behind(&self) -> FsResult<()> {
+        let disown = |pool: &Pool| {
+            pool.run("read the reservations of a pool", || pool.numbers.load(&*pool.store))?;
+            pool.run("note a clean end", || pool.numbers.close(&*pool.store))
+        };
+        self.pools.iter().map(disown).fold(Ok(()), Result::and)
     }
 
     /// Creates `count` objects ahead of need, now; how many are ready then.

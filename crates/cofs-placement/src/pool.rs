@@ -40,6 +40,7 @@ use crate::{
     owner,
     path::{self, DirectoryNumber},
     ready::{Ready, ReadyObject},
+    recovery::LeftBehind,
     store::{At, BackingStore, OpenMode, Operation, Space},
 };
 
@@ -64,6 +65,8 @@ pub struct Pool {
     refused: Mutex<Option<Instant>>,
     /// Directories in which something was removed: perhaps empty now.
     emptied: Mutex<BTreeSet<DirectoryNumber>>,
+    /// Objects that a crashed process had handed out.
+    pub left_behind: Mutex<Vec<LeftBehind>>,
     /// Wakes the filler.
     signal: Arc<Signal>,
     syncing: Mutex<()>,
@@ -93,6 +96,7 @@ impl Pool {
             space: Mutex::new(None),
             refused: Mutex::new(None),
             emptied: Mutex::default(),
+            left_behind: Mutex::default(),
             signal,
             syncing: Mutex::new(()),
             failed_syncs: AtomicU64::new(0),
@@ -466,7 +470,7 @@ impl Pool {
         }
         self.sweep(true);
         left?;
-        if self.numbers.unsettled().is_some() {
+        if !self.numbers.is_in_order() {
             return Ok(());
         }
         failpoint("placement.close.emptied");

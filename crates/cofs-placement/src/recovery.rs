@@ -1,12 +1,14 @@
-//! After a crash of the process: what was created and never handed out is ready again.
+//! After a crash of the process: what was created and never handed out is ready again, and what was handed
+//! out is told of, since the commit that was to name it may be missing.
 //!
 //! Only the last window of numbers is looked at, at most [`crate::numbers::WINDOW_MAX`] of them, in the
 //! background. An object in it that is empty and has no owner was never handed out: handing out tags
-//! first, and a crash of the process loses no tag.
+//! first, and a crash of the process loses no tag. Whether an object that has an owner is the owner's, only
+//! the metadata know; until somebody has asked them the pool does not count as closed in order.
 
 use std::{collections::HashMap, fs::File, io};
 
-use cofs_types::{FsResult, InodeId, failpoint, limits::OBJECTS_READY_MAX};
+use cofs_types::{FsResult, InodeId, ObjectId, failpoint, limits::OBJECTS_READY_MAX};
 
 use crate::{
     owner, path,
@@ -16,31 +18,51 @@ use crate::{
     store::{At, EntryKind, OpenMode, Operation},
 };
 
-/// Looks at the window, if there is one. If it fails it may be called again.
-pub fn recover(pool: &Pool) -> FsResult<()> {
+/// An object that a crashed process had handed out to an inode, which has it or not.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LeftBehind {
+    pub object: ObjectId,
+    pub owner: InodeId,
+}
+
+/// What the window holds.
+#[derive(Default)]
+struct Found {
+    ready: Vec<ReadyObject>,
+    handed_out: Vec<(u64, InodeId)>,
+}
+
+/// Looks at the window, if there is one; whether anything handed out was found in it. If it fails it may be
+/// called again.
+pub fn recover(pool: &Pool) -> FsResult<bool> {
     pool.run("read the reservations of a pool", || pool.numbers.load(&*pool.store))?;
-    let Some(window) = pool.numbers.unsettled() else { return Ok(()) };
+    let Some(window) = pool.numbers.unsettled() else { return Ok(false) };
     let mut number = DirectoryNumber::of(window.start);
     let last = DirectoryNumber::of(window.end.saturating_sub(1));
-    let mut found = Vec::new();
+    let mut found = Found::default();
     while number <= last {
         pool.run("look at an object directory", || recover_directory(pool, number, &window, &mut found))?;
         number = number.next();
     }
-    tracing::debug!(pool = pool.config.id.0, objects = found.len(), "taken up after a crash");
-    for object in found {
+    tracing::debug!(pool = pool.config.id.0, objects = found.ready.len(), "taken up after a crash");
+    let left = |(sequence, owner)| Ok(LeftBehind { object: pool.object_id(sequence)?, owner });
+    let left: Vec<_> = found.handed_out.into_iter().map(left).collect::<FsResult<_>>()?;
+    let any = !left.is_empty();
+    // Before anything in the window can be handed out again: none of these is ever this process's own.
+    *pool.left_behind.lock() = left;
+    for object in found.ready {
         pool.ready.push(object);
     }
-    pool.numbers.settled();
+    pool.numbers.settled(any);
     failpoint("placement.recover.done");
-    Ok(())
+    Ok(any)
 }
 
 fn recover_directory(
     pool: &Pool,
     number: DirectoryNumber,
     window: &std::ops::Range<u64>,
-    found: &mut Vec<ReadyObject>,
+    found: &mut Found,
 ) -> io::Result<()> {
     let directory = match pool.directories.open(&*pool.store, number) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -59,29 +81,40 @@ fn recover_directory(
     sequences.sort_unstable();
     let owners = owner::read_log(&*pool.store, directory.file())?;
     for sequence in sequences {
-        if found.len() < OBJECTS_READY_MAX && is_unused(pool, directory.file(), sequence, &owners)? {
-            found.push(ReadyObject { sequence, directory: directory.clone(), turn, file: None });
+        match look(pool, directory.file(), sequence, &owners)? {
+            Use::HandedOut(owner) => found.handed_out.push((sequence, owner)),
+            Use::Ready if found.ready.len() < OBJECTS_READY_MAX => {
+                found.ready.push(ReadyObject { sequence, directory: directory.clone(), turn, file: None });
+            }
+            Use::Ready | Use::Unknown => {}
         }
     }
     Ok(())
 }
 
-fn is_unused(
-    pool: &Pool,
-    directory: &File,
-    sequence: u64,
-    owners: &HashMap<u64, InodeId>,
-) -> io::Result<bool> {
+enum Use {
+    Ready,
+    HandedOut(InodeId),
+    /// It is gone, or not of our making.
+    Unknown,
+}
+
+fn look(pool: &Pool, directory: &File, sequence: u64, owners: &HashMap<u64, InodeId>) -> io::Result<Use> {
     let name = path::name_of(sequence);
     let at = At::below(directory, &name);
     let file = match pool.store.open(at, OpenMode::Read) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Use::Unknown),
         other => other?,
     };
     pool.store.admit(Operation::Stat)?;
     let metadata = file.metadata()?;
-    if !metadata.is_file() || metadata.len() != 0 || owners.contains_key(&path::index(sequence)) {
-        return Ok(false);
+    if !metadata.is_file() {
+        return Ok(Use::Unknown);
     }
-    Ok(owner::get_xattr(&*pool.store, &file)?.is_none())
+    let tag = owner::get_xattr(&*pool.store, &file)?;
+    match tag.or_else(|| owners.get(&path::index(sequence)).copied()) {
+        Some(owner) => Ok(Use::HandedOut(owner)),
+        None if metadata.len() == 0 => Ok(Use::Ready),
+        None => Ok(Use::Unknown),
+    }
 }

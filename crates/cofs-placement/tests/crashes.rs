@@ -79,6 +79,57 @@ fn a_start_after_a_crash_looks_at_the_last_reservations_only() {
 }
 
 #[test]
+fn what_was_handed_out_at_a_crash_is_told_of_until_it_is_judged() {
+    for in_order in [false, true] {
+        for world in [World::new(1), World::without_xattrs()] {
+            let mut told = BTreeSet::new();
+            let placement = world.open();
+            placement.fill_now(POOL, 10).unwrap();
+            told.extend((1..=3).map(|number| placement.take(ino(number)).unwrap().id));
+            crash(placement);
+
+            // Neither a further crash, after more numbers were reserved, nor an end in order hides anything.
+            let placement = world.open();
+            placement.start_filler();
+            eventually("all are told of", || placement.left_behind().len() == told.len());
+            let more: Vec<_> = (10..200).map(|number| placement.take(ino(number)).unwrap().id).collect();
+            assert!(more.iter().all(|id| !told.contains(id)));
+            told.extend(more);
+            if in_order {
+                placement.close().unwrap();
+            }
+            crash(placement);
+
+            let placement = world.open();
+            placement.start_filler();
+            eventually("all are told of", || placement.left_behind().len() == told.len());
+            assert!(placement.left_behind().iter().all(|left| told.contains(&left.object)));
+            assert!(placement.left_behind().iter().any(|left| left.owner == ino(2)));
+            placement.judged(POOL);
+            placement.close().unwrap();
+            let placement = world.open();
+            placement.start_filler();
+            eventually("the filler has run", || placement.space()[0].ready >= 16);
+            assert!(placement.left_behind().is_empty());
+        }
+    }
+}
+
+#[test]
+fn what_is_disowned_is_left_alone() {
+    let world = World::new(1);
+    let placement = world.open();
+    let taken = placement.take(ino(1)).unwrap().id;
+    crash(placement);
+    world.open().disown_left_behind().unwrap();
+    let placement = world.open();
+    placement.start_filler();
+    eventually("the filler has run", || placement.space()[0].ready >= 16);
+    assert!(placement.left_behind().is_empty());
+    assert_eq!(scan(&placement).0[&taken.sequence()].owner, Some(ino(1)));
+}
+
+#[test]
 fn a_clean_end_leaves_nothing_and_numbering_goes_on() {
     let world = World::new(1);
     let placement = world.open();

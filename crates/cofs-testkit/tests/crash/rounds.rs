@@ -52,7 +52,7 @@ fn what_was_acknowledged_survives_kill_nine() {
             }
         }
         assert!(volume.stop(), "round {round}: the daemon ended badly after a clean unmount");
-        volume.assert_only_orphans();
+        volume.assert_tidies_up();
         volume.mount(None);
     }
     assert!(volume.stop());

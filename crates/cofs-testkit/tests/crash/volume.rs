@@ -154,6 +154,21 @@ impl Volume {
         }
     }
 
+    /// A volume that was mounted after a crash tidies up behind: objects that no inode names are gone, or go
+    /// while it is mounted for a while.
+    #[track_caller]
+    pub fn assert_tidies_up(&mut self) {
+        for _ in 0..10 {
+            if self.fsck(false).0 == 0 {
+                return;
+            }
+            self.mount(None);
+            std::thread::sleep(Duration::from_millis(500));
+            assert!(self.stop());
+        }
+        self.assert_clean();
+    }
+
     /// Repairs (0: nothing to do, 1: done), after which nothing may be left.
     #[track_caller]
     fn repair_fully(&mut self) {

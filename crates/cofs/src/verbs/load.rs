@@ -86,7 +86,12 @@ fn restore(locked: &Locked, file: &Path, input: &mut dyn BufRead) -> Done<Totals
     if made.is_err() {
         parts::remove_files(&meta);
     }
-    made.map(|()| totals)
+    made?;
+    // What the pools hold beyond these metadata may be all that is left of some files: fsck tells of it.
+    parts::open_placement(&locked.store, &locked.config)
+        .and_then(|placement| placement.disown_left_behind())
+        .within("pools")?;
+    Ok(totals)
 }
 
 fn fill(engine: &Arc<dyn Engine>, file: &Path, input: &mut dyn BufRead) -> Done<Totals> {
