@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::{failure::Done, output::Format, verbs};
+use crate::{failure::Done, output::Format, progress::Progress, verbs};
 
 /// A composite file system: one fast, complete, crash-safe POSIX tree over directories of file systems you
 /// already have.
@@ -22,6 +22,10 @@ pub struct Cli {
     /// Which messages go to standard error: error, warn, info, debug, trace, or a filter for each module.
     #[arg(long, global = true, env = "COFS_LOG", value_name = "FILTER", default_value = "warn")]
     pub log: String,
+
+    /// Show no progress on standard error (it is shown only where that is a terminal).
+    #[arg(long, short, global = true)]
+    pub quiet: bool,
 
     #[command(subcommand)]
     verb: Verb,
@@ -47,17 +51,18 @@ enum Verb {
 impl Cli {
     pub fn run(&self) -> Done<ExitCode> {
         let done = |()| ExitCode::SUCCESS;
+        let progress = Progress::new(self.output, self.quiet);
         match &self.verb {
             Verb::Format(args) => verbs::format::run(args, self.output).map(done),
             Verb::Mount(args) => verbs::mount::run(args),
             Verb::Umount(args) => verbs::umount::run(args).map(done),
             Verb::Status(args) => verbs::status::run(args, self.output).map(done),
             Verb::Info(args) => verbs::info::run(args, self.output).map(done),
-            Verb::Fsck(args) => verbs::fsck::run(args, self.output),
-            Verb::Gc(args) => verbs::gc::run(args, self.output).map(done),
-            Verb::Dump(args) => verbs::dump::run(args).map(done),
-            Verb::Load(args) => verbs::load::run(args).map(done),
-            Verb::Bench(args) => verbs::bench::run(args, self.output).map(done),
+            Verb::Fsck(args) => verbs::fsck::run(args, self.output, progress),
+            Verb::Gc(args) => verbs::gc::run(args, self.output, progress).map(done),
+            Verb::Dump(args) => verbs::dump::run(args, progress).map(done),
+            Verb::Load(args) => verbs::load::run(args, progress).map(done),
+            Verb::Bench(args) => verbs::bench::run(args, self.output, progress).map(done),
             Verb::Config(args) => verbs::config::run(args, self.output).map(done),
             Verb::Man(args) => verbs::man::run(args).map(done),
             Verb::Completions(args) => verbs::completions::run(args).map(done),

@@ -7,6 +7,7 @@ mod cli;
 mod failure;
 mod mount;
 mod output;
+mod progress;
 mod size;
 mod verbs;
 mod volume;

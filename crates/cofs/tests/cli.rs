@@ -53,6 +53,39 @@ fn misused(arguments: &[&str], words: &[&str]) {
     }
 }
 
+/// What a line writes, both streams, if it is run at a terminal.
+fn at_a_terminal(line: &str) -> String {
+    let line = format!("{} {line}", env!("CARGO_BIN_EXE_cofs"));
+    let output = std::process::Command::new("script").args(["-qefc", &line, "/dev/null"]).output();
+    let output = output.expect("script(1), of Debian's bsdutils");
+    assert!(output.status.success(), "{line}: {output:?}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[test]
+fn progress_is_shown_to_people_at_a_terminal_and_to_nobody_else() {
+    let root = scratch();
+    let store = format(&root);
+    let dump = path_str(&root, "dump");
+    let copy = path_str(&root, "copy");
+    for (line, sign) in [
+        (format!("fsck {store}"), "looking at objects"),
+        (format!("fsck --repair {store}"), "repairing the metadata"),
+        (format!("gc {store}"), "removing objects"),
+        (format!("dump {store} -o {dump}"), "writing the metadata"),
+        (format!("load {copy} {dump}"), "reading the dump"),
+    ] {
+        assert!(at_a_terminal(&line).contains(sign), "{line}");
+        if !line.starts_with("load") {
+            for quiet in ["-q", "--output json"] {
+                assert!(!at_a_terminal(&format!("{quiet} {line}")).contains(sign), "{quiet} {line}");
+            }
+        }
+    }
+    let plain = cofs(&["fsck", &store]).output().unwrap();
+    assert!(plain.status.success() && plain.stderr.is_empty(), "{plain:?}");
+}
+
 #[test]
 fn unknown_and_missing_words_are_wrong_usage() {
     misused(&[], &["Usage"]);

@@ -1,9 +1,6 @@
 //! `cofs bench`: the field's benchmarks, on any directory.
 
-use std::{
-    io::{IsTerminal, Write},
-    path::PathBuf,
-};
+use std::path::PathBuf;
 
 use cofs_bench::{Launcher, Options, run as measure, suites, table, work};
 use serde_json::to_value;
@@ -11,6 +8,7 @@ use serde_json::to_value;
 use crate::{
     failure::{Done, Failure, plain},
     output::{self, Format},
+    progress::Progress,
     size::parse_size,
 };
 
@@ -77,21 +75,14 @@ fn suite_names() -> clap::builder::PossibleValuesParser {
     suites().iter().map(|suite| clap::builder::PossibleValue::new(suite.name()).help(suite.about())).into()
 }
 
-pub fn run(args: &Args, form: Format) -> Done {
+pub fn run(args: &Args, form: Format, progress: Progress) -> Done {
     if args.worker {
         return work().map_err(|error| Failure::new(format!("a worker of a bench: {}", plain(&error))));
     }
     let options = options(args)?;
-    let shows = std::io::stderr().is_terminal();
-    let report = measure(&options, &mut |what| {
-        if shows {
-            eprint!("\r\x1b[K{what}");
-        }
-    });
-    if shows {
-        eprint!("\r\x1b[K");
-        let _ = std::io::stderr().flush();
-    }
+    let sign = progress.stage("measuring");
+    let report = measure(&options, &mut |what| sign.set_message(what.to_owned()));
+    drop(sign);
     let report = report.map_err(|error| Failure::new(format!("bench: {}", plain(&error))))?;
     match form {
         Format::Table => Ok(output::print(&table(&report))?),

@@ -10,6 +10,7 @@ use cofs_namespace::dump::{Totals, dump};
 
 use crate::{
     failure::{Done, Failure, Within},
+    progress::Progress,
     volume::{config::sync_parent, open::find, parts::open_engine_read_only},
 };
 
@@ -26,13 +27,14 @@ pub struct Args {
     pub file: Option<PathBuf>,
 }
 
-pub fn run(args: &Args) -> Done {
+pub fn run(args: &Args, progress: Progress) -> Done {
     let locked = find(&args.store)?.lock()?;
     let engine = open_engine_read_only(&locked.store, &locked.config)?;
+    let sign = progress.bytes("writing the metadata:", None);
     let totals = match &args.file {
         Some(file) => {
             let temporary = temporary(file);
-            let written = write_file(&temporary, |out| Ok(dump(&engine, out)?));
+            let written = write_file(&temporary, |out| Ok(dump(&engine, &mut sign.wrap_write(out))?));
             let finished = written.and_then(|totals| {
                 fs::rename(&temporary, file)
                     .and_then(|()| sync_parent(&std::path::absolute(file)?))
@@ -46,11 +48,12 @@ pub fn run(args: &Args) -> Done {
         }
         None => {
             let mut out = BufWriter::new(io::stdout().lock());
-            let totals = dump(&engine, &mut out).within("standard output")?;
+            let totals = dump(&engine, &mut sign.wrap_write(&mut out)).within("standard output")?;
             out.flush().within("standard output")?;
             totals
         }
     };
+    drop(sign);
     eprintln!("Dumped {} inodes, {} records.", totals.inodes, totals.records);
     Ok(())
 }

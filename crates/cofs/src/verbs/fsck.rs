@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 use crate::{
     failure::{Done, Failure, Within},
     output::{self, Format},
+    progress::Progress,
     volume::{
         compare::{Compared, Contradiction, compare},
         open::{Locked, find},
@@ -60,29 +61,31 @@ struct Report {
     incomplete: bool,
 }
 
-pub fn run(args: &Args, form: Format) -> Done<ExitCode> {
-    check(args, form).map_err(|failure| failure.code(OPERATIONAL))
+pub fn run(args: &Args, form: Format, progress: Progress) -> Done<ExitCode> {
+    check(args, form, progress).map_err(|failure| failure.code(OPERATIONAL))
 }
 
-fn check(args: &Args, form: Format) -> Done<ExitCode> {
+fn check(args: &Args, form: Format, progress: Progress) -> Done<ExitCode> {
     let locked = find(&args.store)?.lock()?;
     let mut report = Report::default();
     if args.repair {
-        repair_volume(&locked, &mut report)?
+        repair_volume(&locked, &mut report, progress)?
     } else {
-        look(&locked, &mut report)?
+        look(&locked, &mut report, progress)?
     };
     let code = report.exit_code();
     report.print(&locked.store, code, form)?;
     Ok(ExitCode::from(code))
 }
 
-fn look(locked: &Locked, report: &mut Report) -> Done {
+fn look(locked: &Locked, report: &mut Report, progress: Progress) -> Done {
     let engine = open_engine_read_only(&locked.store, &locked.config)?;
     let checker = Checker::new(&engine);
+    let sign = progress.stage("checking the metadata");
     report.take(checker.check().within("metadata")?, false);
+    drop(sign);
     let placement = open_placement(&locked.store, &locked.config).within("pools")?;
-    let compared = compare(&checker, &placement).within("metadata")?;
+    let compared = compare(&checker, &placement, progress).within("metadata")?;
     for contradiction in &compared.contradictions {
         report.problems.push((contradiction.to_string(), false));
     }
@@ -90,15 +93,17 @@ fn look(locked: &Locked, report: &mut Report) -> Done {
     Ok(())
 }
 
-fn repair_volume(locked: &Locked, report: &mut Report) -> Done {
+fn repair_volume(locked: &Locked, report: &mut Report, progress: Progress) -> Done {
     let engine = Arc::new(open_engine(&locked.store, &locked.config)?);
+    let sign = progress.stage("checking and repairing the metadata");
     repair_metadata(&engine, report)?;
+    drop(sign);
     if report.more || report.problems.iter().any(|(_, right)| !right) {
         // Nothing may be reclaimed on the word of metadata that contradict themselves.
         return Ok(());
     }
     let tool = Tool::open_with(locked, Arc::clone(&engine) as Arc<dyn Engine>)?;
-    let repaired = repair_objects(&*engine, &tool, report);
+    let repaired = repair_objects(&*engine, &tool, report, progress);
     tool.close().and(repaired)
 }
 
@@ -117,9 +122,9 @@ fn repair_metadata(engine: &Arc<EmbeddedEngine>, report: &mut Report) -> Done {
     Ok(())
 }
 
-fn repair_objects(engine: &dyn Engine, tool: &Tool, report: &mut Report) -> Done {
+fn repair_objects(engine: &dyn Engine, tool: &Tool, report: &mut Report, progress: Progress) -> Done {
     let checker = Checker::new(engine);
-    let compared = compare(&checker, tool.placement()).within("metadata")?;
+    let compared = compare(&checker, tool.placement(), progress).within("metadata")?;
     report.count(&compared);
     for orphans in compared.contradictions.chunks(limits::RECLAIM_BATCH) {
         let ids: Vec<_> = orphans

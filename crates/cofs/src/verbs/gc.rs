@@ -8,6 +8,7 @@ use crate::{
     failure::Done,
     mount::live::{self, Place, place},
     output::{self, Format},
+    progress::Progress,
     volume::{open::Found, tool::Tool},
 };
 
@@ -21,7 +22,8 @@ pub struct Args {
     pub path: PathBuf,
 }
 
-pub fn run(args: &Args, form: Format) -> Done {
+pub fn run(args: &Args, form: Format, progress: Progress) -> Done {
+    let sign = progress.stage("removing objects");
     let removed = match place(&args.path)? {
         Place::Live(mount) => {
             let before = removed(&live::status(&mount)?);
@@ -30,6 +32,7 @@ pub fn run(args: &Args, form: Format) -> Done {
         }
         Place::Store(found) => unmounted(found)?,
     };
+    drop(sign);
     Ok(output::document(form, &json!({ "objects_removed": removed }))?)
 }
 

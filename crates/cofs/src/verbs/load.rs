@@ -12,6 +12,7 @@ use cofs_namespace::dump::{Totals, load};
 
 use crate::{
     failure::{Done, Failure, Within},
+    progress::Progress,
     volume::{
         config::{self, INLINE_MAX_DEFAULT},
         format::{self, Plan},
@@ -33,12 +34,15 @@ pub struct Args {
     pub file: PathBuf,
 }
 
-pub fn run(args: &Args) -> Done {
-    let mut input = open(&args.file)?;
+pub fn run(args: &Args, progress: Progress) -> Done {
+    let total = std::fs::metadata(&args.file).ok().filter(|file| file.is_file()).map(|file| file.len());
+    let sign = progress.bytes("reading the dump:", total);
+    let mut input = sign.wrap_read(open(&args.file)?);
     let totals = match args.store.join(config::FILE_NAME).exists() {
-        true => restore(&find(&args.store)?.lock()?, &args.file, &mut *input)?,
-        false => make(&args.store, &args.file, &mut *input)?,
+        true => restore(&find(&args.store)?.lock()?, &args.file, &mut input)?,
+        false => make(&args.store, &args.file, &mut input)?,
     };
+    drop(sign);
     eprintln!("Loaded {} inodes, {} records.", totals.inodes, totals.records);
     Ok(())
 }

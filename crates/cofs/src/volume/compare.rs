@@ -11,6 +11,8 @@ use cofs_namespace::check::{Checker, Ownership};
 use cofs_placement::{FoundObject, Placement};
 use cofs_types::{FsResult, InodeId, ObjectId, PoolId, limits};
 
+use crate::progress::Progress;
+
 /// An inode's object, as the metadata have it.
 struct Expected {
     object: ObjectId,
@@ -99,13 +101,16 @@ impl Compared {
 }
 
 /// Compares the metadata with every pool. Errors: those of the engine.
-pub fn compare(checker: &Checker<'_>, placement: &Placement) -> FsResult<Compared> {
+pub fn compare(checker: &Checker<'_>, placement: &Placement, progress: Progress) -> FsResult<Compared> {
+    let sign = progress.count("looking at objects");
     let mut compared = Compared::default();
     let mut expected = expected(checker, &mut compared)?;
+    sign.set_length(expected.len() as u64);
     let mut unread = Vec::new();
     for pool in placement.space() {
         let mut engine = Ok(());
         let walked = placement.scan(pool.id, &mut |found| {
+            sign.inc(1);
             engine = meet(checker, &mut expected, &mut compared, pool.id, found);
             engine.clone()
         });
