@@ -15,6 +15,7 @@
 //! - order of locks: `writer`, `work`, `layers`, a memtable.
 
 mod drain;
+mod mapping;
 mod memtable;
 mod record;
 mod recovery;

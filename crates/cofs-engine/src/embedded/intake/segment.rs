@@ -24,7 +24,10 @@ use rustix::{
     io::Errno,
 };
 
-use super::record::{self, Found, Logged, Place, Record};
+use super::{
+    mapping::Mapping,
+    record::{self, Found, Logged, Place, Record},
+};
 
 const MAGIC: &[u8; 8] = b"cofsjrn1";
 const HEADER_BYTES: usize = 36;
@@ -109,6 +112,8 @@ pub(super) fn allocate(directory: &Path, slot: u32, bytes: u64) -> io::Result<(F
 /// A file in use.
 pub(super) struct Segment {
     file: File,
+    /// Where stores will do.
+    mapping: Option<Mapping>,
     pub(super) slot: u32,
     pub(super) header: Header,
     /// It is ended, and on stable storage.
@@ -136,18 +141,23 @@ impl Segment {
         } else {
             file.sync_data()?;
         }
-        Ok(Self { file, slot, header, synced: AtomicBool::new(false) })
+        let mapping = Mapping::new(&file, bytes);
+        Ok(Self { file, mapping, slot, header, synced: AtomicBool::new(false) })
     }
 
     /// Opens a file in use.
     pub(super) fn open(directory: &Path, slot: u32, header: Header, write: bool) -> io::Result<Self> {
         let file = File::options().read(true).write(write).open(path(directory, slot))?;
-        Ok(Self { file, slot, header, synced: AtomicBool::new(false) })
+        Ok(Self { file, mapping: None, slot, header, synced: AtomicBool::new(false) })
     }
 
     pub(super) fn append_at(&self, record: &mut Record, tail: &mut Tail) -> io::Result<()> {
         let place = Place { generation: self.header.generation, index: tail.records };
-        self.file.write_all_at(record.at(place), tail.at)?;
+        let bytes = record.at(place);
+        match &self.mapping {
+            Some(mapping) if mapping.holds(tail.at, bytes.len()) => mapping.write(tail.at, bytes)?,
+            _ => self.file.write_all_at(bytes, tail.at)?,
+        }
         tail.at += record.len();
         tail.records += 1;
         Ok(())
