@@ -67,11 +67,13 @@ impl<F: FileSystem> Session<F> {
         self.service.fs.attach(self.abilities());
         let (running, report) = self.start(uring, declined);
         // Over io_uring, one thread drains what still comes by the device.
-        let threads = if report.transport == Transport::Uring { 1 } else { self.threads };
+        let over_uring = report.transport == Transport::Uring;
+        let threads = if over_uring { 1 } else { self.threads };
         // Whoever mounts waits for this; if not, it is of no use to anybody.
         let _ = tell.send(report);
         let (service, device) = (self.service.clone(), self.device.clone());
         let reader = DevFuse::new(service, device, self.pool.clone(), self.settled.transfer_bytes);
+        let reader = if over_uring { reader.unhurried() } else { reader };
         if let Err(error) = reader.run(threads) {
             tracing::error!(%error, "nobody reads /dev/fuse");
         }
