@@ -2,7 +2,8 @@
 //!
 //! Invariants:
 //! - a commit is applied under the write lock, whole: no reader sees a part of it;
-//! - while a scan of a state is registered, the versions that it sees are kept; else a key has one version.
+//! - while a scan of a state is registered, the versions that it sees are kept; else a key has one version;
+//! - once nobody commits to it any more (it is drained), the table is only ever locked shared: a scan waits for no drain.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -10,7 +11,7 @@ use std::{
     sync::Arc,
 };
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 
 use super::record::{Key, Logged};
 use crate::{Bytes, Change};
@@ -26,21 +27,22 @@ struct Version {
 struct Table {
     versions: BTreeMap<Key, Version>,
     commits: u64,
-    /// The states (numbers of commits) that scans under way look at.
-    scans: Vec<u64>,
     bytes: usize,
 }
 
 #[derive(Default)]
 pub(super) struct Memtable {
     table: RwLock<Table>,
+    /// The states (numbers of commits) that scans under way look at. Locked after `table`; entered with `table` held, so
+    /// that no commit comes in between.
+    scans: Mutex<Vec<u64>>,
 }
 
 /// What an entry costs beside its bytes: its share of a B-tree node, reference counts, allocator. Estimated.
 const ENTRY_OVERHEAD_BYTES: usize = 120;
 
 impl Table {
-    fn put(&mut self, key: Key, value: Option<Bytes>) {
+    fn put(&mut self, key: Key, value: Option<Bytes>, scans: &[u64]) {
         let commit = self.commits;
         self.bytes += ENTRY_OVERHEAD_BYTES + value.as_ref().map_or(0, Bytes::len);
         match self.versions.entry(key) {
@@ -49,7 +51,7 @@ impl Table {
             }
             std::collections::btree_map::Entry::Occupied(mut occupied) => {
                 let newest = occupied.get_mut();
-                let seen = newest.commit < commit && self.scans.iter().any(|&state| state >= newest.commit);
+                let seen = newest.commit < commit && scans.iter().any(|&state| state >= newest.commit);
                 let replaced = std::mem::replace(newest, Version { commit, value, older: None });
                 if seen {
                     newest.older = Some(Box::new(replaced));
@@ -59,7 +61,7 @@ impl Table {
                 } else {
                     let bytes = ENTRY_OVERHEAD_BYTES + replaced.value.as_ref().map_or(0, Bytes::len);
                     self.bytes = self.bytes.saturating_sub(bytes);
-                    newest.older = replaced.older.filter(|_| !self.scans.is_empty());
+                    newest.older = replaced.older.filter(|_| !scans.is_empty());
                 }
             }
         }
@@ -80,13 +82,14 @@ impl Version {
 impl Memtable {
     pub(super) fn apply(&self, changes: &[Change]) {
         let mut table = self.table.write();
+        let scans = self.scans.lock();
         table.commits += 1;
         for change in changes {
             match change {
                 Change::Put { key, value } => {
-                    table.put(Key::from_slice(key), Some(Bytes::copy_from_slice(value)));
+                    table.put(Key::from_slice(key), Some(Bytes::copy_from_slice(value)), &scans);
                 }
-                Change::Delete { key } => table.put(Key::from_slice(key), None),
+                Change::Delete { key } => table.put(Key::from_slice(key), None, &scans),
             }
         }
     }
@@ -96,7 +99,7 @@ impl Memtable {
         let mut table = self.table.write();
         table.commits += 1;
         for (key, value) in changes {
-            table.put(key, value);
+            table.put(key, value, &[]);
         }
     }
 
@@ -144,10 +147,9 @@ impl Cursor {
 
     pub(super) fn new(memtable: Arc<Memtable>, start: &[u8], end: &[u8]) -> Self {
         let state = {
-            let mut table = memtable.table.write();
-            let state = table.commits;
-            table.scans.push(state);
-            state
+            let table = memtable.table.read();
+            memtable.scans.lock().push(table.commits);
+            table.commits
         };
         let from = Some(Bound::Included(Key::from_slice(start)));
         let end = Key::from_slice(end);
@@ -185,9 +187,9 @@ impl Cursor {
 
 impl Drop for Cursor {
     fn drop(&mut self) {
-        let mut table = self.memtable.table.write();
-        if let Some(at) = table.scans.iter().position(|&state| state == self.state) {
-            table.scans.swap_remove(at);
+        let mut scans = self.memtable.scans.lock();
+        if let Some(at) = scans.iter().position(|&state| state == self.state) {
+            scans.swap_remove(at);
         }
     }
 }
@@ -242,6 +244,23 @@ mod tests {
         );
         assert_eq!(memtable.get(b"a"), Some(None));
         assert_eq!(memtable.get(b"z"), None);
+    }
+
+    #[test]
+    fn a_cursor_waits_for_nobody_who_only_reads() {
+        let memtable = Arc::new(Memtable::default());
+        put(&memtable, "a", "1");
+        // As the drain holds it.
+        let drained = memtable.table.read();
+        let other = Arc::clone(&memtable);
+        let pairs = std::thread::spawn(move || all(cursor(&other)));
+        let from = std::time::Instant::now();
+        while !pairs.is_finished() && from.elapsed().as_secs() < 60 {
+            std::thread::yield_now();
+        }
+        assert!(pairs.is_finished(), "a cursor waits for the drain");
+        drop(drained);
+        assert_eq!(pairs.join().unwrap().len(), 1);
     }
 
     #[test]
