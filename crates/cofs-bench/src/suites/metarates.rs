@@ -32,6 +32,7 @@ const PHASES: &[Phase] = &[
     rate("unlink"),
     rate("create+write"),
     rate("read"),
+    rate("read again"),
     rate("read cold").cold(),
     rate("unlink written").silent(),
 ];
@@ -73,7 +74,7 @@ fn one(phase: &str, path: &Path, data: &[u8], buffer: &mut Vec<u8>) -> io::Resul
             Ok(rustix::fs::utimensat(CWD, path, &times, AtFlags::empty())?)
         }
         "create+write" => create(path)?.write_all(data),
-        "read" | "read cold" => {
+        "read" | "read again" | "read cold" => {
             buffer.clear();
             File::open(path)?.take(data.len() as u64).read_to_end(buffer)?;
             if buffer.len() == data.len() { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }

@@ -3,7 +3,7 @@
 //! How the crate's invariants are kept:
 //! - *atomic*: a commit is one record of the journal, applied to a memtable under its lock ([`intake`]). Its records
 //!   leave the record cache before and come back after, so that no reader sees half of a commit;
-//! - *survives the process*: the journal's record is in the kernel (one `write(2)`) before it is acknowledged;
+//! - *survives the process*: the journal's record is in the kernel's page cache before it is acknowledged;
 //! - *a prefix survives the machine*: one journal, replayed up to its first hole, and RocksDB below it never
 //!   holds what the journal on the disk does not;
 //! - *poison*: a failed sync, or a failure of RocksDB, is kept and answers every later commit and sync. Reads go

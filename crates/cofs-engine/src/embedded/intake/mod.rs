@@ -1,6 +1,7 @@
 //! The intake: where commits go before RocksDB has them.
 //!
-//! A commit is one record at the end of the journal and its changes in a memtable: one `write(2)` and a few insertions.
+//! A commit is one record at the end of the journal and its changes in a memtable: one store into a mapped file (or one
+//! `write(2)`) and a few insertions.
 //! A full segment of the journal is ended and the next one, made ready ahead of need, is begun; in the background the
 //! ended segment's memtable is drained into RocksDB, sorted and in large batches, so that a key that was changed
 //! often goes there once. See docs/adr/0006-a-journal-in-front-of-rocksdb.md.
@@ -12,7 +13,7 @@
 //!   the journal keeps, and after a power cut the commits that are left are a prefix;
 //! - a segment's file is used again only when RocksDB has put its commits on stable storage, and the next segment's
 //!   header says so. Draining a layer twice, after a crash, is harmless: a record has values, not differences;
-//! - order of locks: `writer`, `work`, `layers`, a memtable.
+//! - order of locks: `writer`, `work`, `layers`, a memtable, its scans.
 
 mod drain;
 mod mapping;
