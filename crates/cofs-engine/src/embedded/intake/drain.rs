@@ -25,8 +25,16 @@ pub(in crate::embedded) struct Drain {
     thread: Option<JoinHandle<()>>,
 }
 
+/// A file for the next segment.
+#[derive(Clone, Copy)]
+pub(super) struct Slot {
+    pub(super) number: u32,
+    /// It is not there yet, so that nothing stands in it.
+    pub(super) new: bool,
+}
+
 pub(super) enum Job {
-    Prepare(u32, Header),
+    Prepare(Slot, Header),
     Drain(Arc<Layer>),
 }
 
@@ -92,8 +100,8 @@ impl Intake {
         }
     }
 
-    pub(super) fn prepare(&self, slot: u32, header: Header) -> Result<(), EngineError> {
-        let prepared = Segment::prepare(&self.directory, slot, header, self.segment_bytes);
+    pub(super) fn prepare(&self, slot: Slot, header: Header) -> Result<(), EngineError> {
+        let prepared = Segment::prepare(&self.directory, slot.number, header, self.segment_bytes);
         let mut work = self.work.lock();
         match prepared {
             Ok(segment) => {
@@ -101,10 +109,11 @@ impl Intake {
                 work.spare = Some(segment);
                 self.remove_surplus(&mut work, header.oldest);
             }
-            // A file system without space for more files: the first two do.
-            Err(_) if slot >= SLOTS_MIN && slot + 1 == work.slots => {
+            // A file system without space for more files: the first two do. (One that was there stays: the newest
+            // header may still count what stands in it.)
+            Err(_) if slot.new && slot.number >= SLOTS_MIN => {
                 work.slots = SLOTS;
-                let _ = std::fs::remove_file(segment::path(&self.directory, slot));
+                let _ = std::fs::remove_file(segment::path(&self.directory, slot.number));
             }
             Err(error) => return Err(self.failed("preparing", &error)),
         }
@@ -134,13 +143,13 @@ impl Intake {
 
 impl super::Work {
     /// A file for the next segment; none while all are in use.
-    fn free_slot(&mut self) -> Option<u32> {
+    fn free_slot(&mut self) -> Option<Slot> {
         // The lowest, so that surplus ones fall into disuse.
         if let Some(at) = (0..self.free.len()).min_by_key(|&at| self.free[at].slot) {
-            return Some(self.free.swap_remove(at).slot);
+            return Some(Slot { number: self.free.swap_remove(at).slot, new: false });
         }
-        let slot = self.slots;
-        (slot < SLOTS).then(|| self.slots += 1).map(|()| slot)
+        let number = self.slots;
+        (number < SLOTS).then(|| self.slots += 1).map(|()| Slot { number, new: true })
     }
 }
 

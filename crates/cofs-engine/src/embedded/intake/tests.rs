@@ -4,7 +4,10 @@ use std::{cell::RefCell, collections::BTreeMap, fs, os::unix::fs::FileExt, path:
 
 use rand::{Rng, SeedableRng, rngs::StdRng};
 
-use super::{drain::Job, *};
+use super::{
+    drain::{Job, Slot},
+    *,
+};
 
 const SEGMENT_BYTES: u64 = 16 << 10;
 const PAGE_BYTES: usize = 4096;
@@ -58,7 +61,7 @@ impl World {
         }
         let Some(Job::Prepare(slot, header)) = intake.next_job() else { return };
         intake.prepare(slot, header).unwrap();
-        self.harden(&segment::path(self.directory.path(), slot));
+        self.harden(&segment::path(self.directory.path(), slot.number));
     }
 
     /// Cuts the power: of each file, any of its pages are as they were when last synced, the others as written.
@@ -271,6 +274,21 @@ fn a_failed_write_changes_nothing_and_the_next_one_may_succeed() {
     commit(&intake, 2);
     drop(intake);
     assert_eq!(prefix(&world.open()), 2);
+}
+
+/// A device that is always full stands for a file system that is.
+#[test]
+fn a_file_that_cannot_be_made_ready_is_given_up_only_if_it_is_new() {
+    for new in [true, false] {
+        let world = World::new();
+        let intake = world.open();
+        let path = segment::path(world.directory.path(), 3);
+        std::os::unix::fs::symlink("/dev/full", &path).unwrap();
+        let header = Header { generation: 2, previous: 1, oldest: 1 };
+        let prepared = intake.prepare(Slot { number: 3, new }, header);
+        assert_eq!(prepared.is_ok(), new);
+        assert_eq!(path.symlink_metadata().is_ok(), !new, "what may still count stays");
+    }
 }
 
 #[test]
