@@ -216,3 +216,16 @@ wait_gone() {
     done
     return 1
 }
+
+# serves DAEMON MNT [AS...]: waits until there is a mount on MNT that answers us, or whom AS... makes us; fails after half a
+# minute, or when the process has ended.
+serves() {
+    local daemon=$1 mnt=$2 n
+    shift 2
+    for ((n = 0; n < 300; n++)); do
+        if findmnt -n "$mnt" >/dev/null && "$@" stat "$mnt" >/dev/null 2>&1; then return 0; fi
+        [[ -d /proc/$daemon ]] || break
+        sleep 0.1
+    done
+    return 1
+}

@@ -81,17 +81,12 @@ config_up() {
 
 # Mounts $STORE at $MNT with a daemon of which we know the process id, and waits until it serves.
 volume_up() {
-    local n
     "$COFS" mount "$STORE" "$MNT" -o "$(mount_options)" \
         >>"$LOGS/daemon.log" 2>&1 </dev/null &
     DAEMON=$!
     DAEMONS+=("$DAEMON")
     MOUNTS+=("$MNT")
-    for ((n = 0; n < 300; n++)); do
-        if mountpoint -q "$MNT" && stat "$MNT" >/dev/null 2>&1; then return 0; fi
-        [[ -d /proc/$DAEMON ]] || break
-        sleep 0.1
-    done
+    serves "$DAEMON" "$MNT" && return 0
     fail "${CONFIG}/mount" "does not serve; $LOGS/daemon.log"
     tail -n 20 "$LOGS/daemon.log"
     return 1

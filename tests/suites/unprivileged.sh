@@ -69,7 +69,6 @@ as_user() {
 
 # unprivileged_up NAME WORDS: the user mounts; that the mount serves him is a case.
 unprivileged_up() {
-    local n
     (
         cd "$THEIRS" && exec setpriv --reuid="$UNPRIVILEGED" --regid="$UNPRIVILEGED" --clear-groups env -i PATH="$PATH" \
             "$THEIRS/cofs" mount "$THEIR_STORE" "$THEIRS/mnt" -o "transport=$TRANSPORT$2"
@@ -77,14 +76,10 @@ unprivileged_up() {
     THEIR_DAEMON=$!
     DAEMONS+=("$THEIR_DAEMON")
     MOUNTS+=("$THEIRS/mnt")
-    for ((n = 0; n < 300; n++)); do
-        if findmnt -n "$THEIRS/mnt" >/dev/null && as_user stat mnt >/dev/null 2>&1; then
-            pass "$1"
-            return 0
-        fi
-        [[ -d /proc/$THEIR_DAEMON ]] || break
-        sleep 0.1
-    done
+    if serves "$THEIR_DAEMON" "$THEIRS/mnt" as_user; then
+        pass "$1"
+        return 0
+    fi
     fail "$1" "does not serve; $LOGS/daemon.log"
     tail -n 20 "$LOGS/daemon.log"
     return 1
