@@ -14,6 +14,12 @@ pub struct Latencies(Histogram<u64>);
 #[derive(Serialize, Deserialize, Debug, Default)]
 pub struct Packed(Vec<(u64, u64)>);
 
+impl Packed {
+    pub fn count(&self) -> u64 {
+        self.0.iter().map(|(_, count)| count).sum()
+    }
+}
+
 impl Default for Latencies {
     fn default() -> Self {
         // The bounds are constants that the histogram takes.

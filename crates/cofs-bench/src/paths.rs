@@ -2,20 +2,18 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::{options::Load, worker::Seat};
-
-impl Load {
-    /// How many of the files are this worker's.
-    pub fn share(&self, seat: &Seat) -> u64 {
-        let processes = self.processes.max(1) as u64;
-        self.files / processes + u64::from((seat.index as u64) < self.files % processes)
-    }
-}
+use crate::worker::Seat;
 
 impl Seat {
-    /// The directory that this worker's small files lie in.
-    pub fn directory(&self, load: &Load) -> PathBuf {
-        match load.own_directories {
+    /// How many of `files` are this worker's.
+    pub fn share(&self, files: u64) -> u64 {
+        let size = self.size.max(1) as u64;
+        files / size + u64::from((self.index as u64) < files % size)
+    }
+
+    /// The directory that this worker's small files lie in: its `own`, or the one that all share.
+    pub fn directory(&self, own: bool) -> PathBuf {
+        match own {
             true => self.root.join(format!("own-{}", self.index)),
             false => self.root.join("shared"),
         }

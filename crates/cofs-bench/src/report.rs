@@ -1,11 +1,14 @@
 //! What a run says: medians, spreads and, of two directories, their ratio.
 
-use serde::Serialize;
+use std::collections::BTreeMap;
 
-use crate::{Environment, Unit, options::Load, suite::Phase};
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::{Environment, Phase, Unit};
 
 /// One measurement of one phase.
-#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize)]
 pub struct Figure {
     /// In the phase's unit.
     pub value: f64,
@@ -13,6 +16,27 @@ pub struct Figure {
     pub p50_nanos: u64,
     pub p99_nanos: u64,
     pub max_nanos: u64,
+    /// From the first worker's begin to the last one's end.
+    pub seconds: f64,
+    pub operations: u64,
+    pub bytes: u64,
+    /// What the suite counted besides.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub counts: BTreeMap<String, u64>,
+    /// Seconds of the parts that the suite names.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub spans: BTreeMap<String, f64>,
+    /// What each process did.
+    pub processes: Vec<Part>,
+}
+
+/// What one process did of a phase. Times are seconds since the phase began.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
+pub struct Part {
+    pub begin: f64,
+    pub end: f64,
+    pub operations: u64,
+    pub bytes: u64,
 }
 
 /// One phase over all repeats.
@@ -44,11 +68,27 @@ pub struct Versus {
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     pub suite: &'static str,
+    /// What the suite was told.
+    pub options: Value,
+    pub processes: usize,
     pub repeats: usize,
-    pub load: Load,
     /// Of the directory, and of the one it is compared with.
     pub environments: Vec<Environment>,
     pub rows: Vec<Row>,
+    /// The result in the form of the program that the suite follows, for each directory; empty where there is none.
+    pub original: Vec<String>,
+}
+
+impl Report {
+    /// The measurements of the phase of this name, in the first directory (0) or the other (1).
+    pub fn samples(&self, phase: &str, target: usize) -> &[Figure] {
+        let row = self.rows.iter().find(|row| row.phase == phase);
+        match (row, target) {
+            (Some(row), 0) => &row.samples,
+            (Some(row), _) => row.versus.as_ref().map_or(&[], |versus| &versus.samples),
+            (None, _) => &[],
+        }
+    }
 }
 
 impl Row {
@@ -85,7 +125,7 @@ impl Versus {
 fn middle(samples: &[Figure]) -> Figure {
     let mut sorted = samples.to_vec();
     sorted.sort_by(|a, b| a.value.total_cmp(&b.value));
-    sorted.get(sorted.len() / 2).copied().unwrap_or_default()
+    sorted.into_iter().nth(samples.len() / 2).unwrap_or_default()
 }
 
 fn range(values: impl Iterator<Item = f64>) -> [f64; 2] {
@@ -94,12 +134,8 @@ fn range(values: impl Iterator<Item = f64>) -> [f64; 2] {
 
 /// The report for people.
 pub fn table(report: &Report) -> String {
-    let load = &report.load;
-    let shared = if load.own_directories { "own directories" } else { "one directory" };
-    let mut out = format!(
-        "{}: {} files, {} processes, {shared}, median of {}\n",
-        report.suite, load.files, load.processes, report.repeats
-    );
+    let Report { suite, processes, repeats, .. } = report;
+    let mut out = format!("{suite}: {} processes {processes}, median of {repeats}\n", said(&report.options));
     for (letter, environment) in ["A", "B"].iter().zip(&report.environments) {
         out.push_str(&format!("{letter}  {environment}\n"));
     }
@@ -107,7 +143,23 @@ pub fn table(report: &Report) -> String {
     let mut rows = vec![heading(compared)];
     rows.extend(report.rows.iter().map(cells));
     out.push_str(&columns(&rows));
+    for (letter, form) in ["A", "B"].iter().zip(&report.original) {
+        let sign = if compared { format!("{letter}\n") } else { String::new() };
+        out.push_str(&format!("\n{sign}{form}"));
+    }
     out
+}
+
+/// The options that a suite was given, without those that were not.
+fn said(options: &Value) -> String {
+    let of_suite = options.as_object().and_then(|kind| kind.values().next()).and_then(Value::as_object);
+    let given = of_suite.into_iter().flatten().filter_map(|(name, value)| match value {
+        Value::Null | Value::Bool(false) => None,
+        Value::Bool(true) => Some(format!("{name},")),
+        Value::String(text) => Some(format!("{name} {text},")),
+        value => Some(format!("{name} {value},")),
+    });
+    given.collect::<Vec<_>>().join(" ")
 }
 
 fn heading(compared: bool) -> Vec<String> {
@@ -119,7 +171,7 @@ fn heading(compared: bool) -> Vec<String> {
 }
 
 fn cells(row: &Row) -> Vec<String> {
-    let Figure { value, p50_nanos, p99_nanos, max_nanos } = row.median;
+    let Figure { value, p50_nanos, p99_nanos, max_nanos, .. } = row.median;
     let mut cells = vec![row.phase.to_owned(), number(value), row.unit.name().to_owned()];
     cells.extend([p50_nanos, p99_nanos, max_nanos].map(duration));
     if let Some(versus) = &row.versus {

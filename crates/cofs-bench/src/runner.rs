@@ -1,45 +1,52 @@
 //! Runs a suite as often as asked, on one directory or on two in turns.
 
 use std::{
+    collections::BTreeMap,
     fs, io,
     path::{Path, PathBuf},
 };
 
 use crate::{
-    Environment, Latencies, Options, Report, Suite, Unit,
-    report::{Figure, Row},
-    suite::{self, Phase},
+    Environment, Latencies, Options, Phase, Report, Unit,
+    report::{Figure, Part, Row},
+    scratch::{self, Scratch},
     worker::{Done, Workers},
 };
 
 /// Runs `options.suite`. `progress` is told what comes next.
 ///
-/// Errors: those of the file systems measured, with the phase they came in.
+/// Errors: options that do not go together, and directories that cannot be measured, before anything is written;
+/// then those of the file systems measured, with the phase they came in.
 pub fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> io::Result<Report> {
-    let suite = suite::suite(&options.suite).ok_or_else(|| io::Error::other("no such suite"))?;
+    let suite = options.suite.suite();
     let mut options = options.clone();
-    options.load.processes = options.load.processes.clamp(1, suite.processes_max());
-    let cold = options.cold && can_drop_caches();
-    let phases: Vec<Phase> =
-        suite.phases().iter().copied().filter_map(|phase| phase.warm_unless(cold)).collect();
+    options.processes = options.processes.clamp(1, suite.processes_max());
     let targets: Vec<&Path> = [Some(&options.directory), options.versus.as_ref()]
         .into_iter()
         .flatten()
         .map(PathBuf::as_path)
         .collect();
+    suite.check(options.processes).map_err(io::Error::other)?;
+    for target in &targets {
+        scratch::check(target, suite, options.processes, options.beside)?;
+    }
+    let cold = options.cold && can_drop_caches();
+    let phases: Vec<Phase> = suite.phases().into_iter().filter_map(|phase| phase.warm_unless(cold)).collect();
     let mut samples = vec![vec![Vec::new(); phases.len()]; targets.len()];
     for repeat in 0..options.repeats.max(1) {
         for (target, samples) in targets.iter().zip(&mut samples) {
-            let scratch = Scratch::new(target)?;
-            let mut workers = Workers::start(&options.launcher, suite.name(), &options.load, &scratch.0)?;
+            let scratch = Scratch::new(target, suite)?;
+            let mut workers =
+                Workers::start(&options.launcher, &options.suite, options.processes, &scratch.path)?;
             for (phase, samples) in phases.iter().zip(samples.iter_mut()) {
                 progress(&format!("{} {}: {}", repeat + 1, target.display(), phase.name));
                 samples.push(measure(&mut workers, phase)?);
             }
+            scratch.done(suite);
         }
     }
     let environments = targets.iter().map(|target| Environment::of(target)).collect();
-    Ok(report(suite, &options, &phases, &samples, environments))
+    report(&options, &phases, &samples, environments)
 }
 
 fn measure(workers: &mut Workers, phase: &Phase) -> io::Result<Figure> {
@@ -53,61 +60,76 @@ fn measure(workers: &mut Workers, phase: &Phase) -> io::Result<Figure> {
 fn figure(unit: Unit, done: &[Done]) -> Figure {
     let begin = done.iter().map(|d| d.begin).min().unwrap_or_default();
     let end = done.iter().map(|d| d.end).max().unwrap_or_default();
-    let secs = (end.saturating_sub(begin)).max(1) as f64 / 1e9;
+    let seconds = (end.saturating_sub(begin)).max(1) as f64 / 1e9;
     let bytes: u64 = done.iter().map(|d| d.bytes).sum();
     let mut latencies = Latencies::default();
     done.iter().for_each(|d| latencies.add(&d.latencies));
     let value = match unit {
-        Unit::OperationsPerSecond => latencies.count() as f64 / secs,
-        Unit::MebibytesPerSecond => bytes as f64 / f64::from(1 << 20) / secs,
-        Unit::Seconds => secs,
+        Unit::OperationsPerSecond => latencies.count() as f64 / seconds,
+        Unit::MebibytesPerSecond => bytes as f64 / f64::from(1 << 20) / seconds,
+        Unit::Seconds => seconds,
     };
     Figure {
         value,
         p50_nanos: latencies.quantile(0.5),
         p99_nanos: latencies.quantile(0.99),
         max_nanos: latencies.max(),
+        seconds,
+        operations: latencies.count(),
+        bytes,
+        counts: counts(done),
+        spans: spans(done),
+        processes: done.iter().map(|d| part(d, begin)).collect(),
     }
 }
 
+fn part(done: &Done, begin: u64) -> Part {
+    let seconds = |time: u64| time.saturating_sub(begin) as f64 / 1e9;
+    let operations = done.latencies.count();
+    Part { begin: seconds(done.begin), end: seconds(done.end), operations, bytes: done.bytes }
+}
+
+fn counts(done: &[Done]) -> BTreeMap<String, u64> {
+    let mut sums = BTreeMap::new();
+    for (name, count) in done.iter().flat_map(|d| &d.counts) {
+        *sums.entry(name.clone()).or_default() += count;
+    }
+    sums
+}
+
+/// Seconds from the first worker's begin of a part to the last one's end.
+fn spans(done: &[Done]) -> BTreeMap<String, f64> {
+    let mut spans: BTreeMap<String, (u64, u64)> = BTreeMap::new();
+    for span in done.iter().flat_map(|d| &d.spans) {
+        let (begin, end) = spans.entry(span.name.clone()).or_insert((span.begin, span.end));
+        (*begin, *end) = ((*begin).min(span.begin), (*end).max(span.end));
+    }
+    spans.into_iter().map(|(name, (begin, end))| (name, end.saturating_sub(begin) as f64 / 1e9)).collect()
+}
+
 fn report(
-    suite: &dyn Suite,
     options: &Options,
     phases: &[Phase],
     samples: &[Vec<Vec<Figure>>],
     environments: Vec<Environment>,
-) -> Report {
+) -> io::Result<Report> {
     let of = |target: usize, phase: usize| {
         samples.get(target).and_then(|s| s.get(phase)).map_or(&[][..], Vec::as_slice)
     };
     let rows = phases.iter().enumerate().filter(|(_, phase)| !phase.silent);
     let rows = rows.map(|(at, phase)| Row::new(phase, of(0, at), of(1, at))).collect();
-    Report {
-        suite: suite.name(),
+    let mut report = Report {
+        suite: options.suite.suite().name(),
+        options: serde_json::to_value(&options.suite)?,
+        processes: options.processes,
         repeats: options.repeats.max(1),
-        load: options.load.clone(),
         environments,
         rows,
-    }
-}
-
-/// A directory of this run's own, removed with all that is left in it.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new(target: &Path) -> io::Result<Self> {
-        let path = target.join(format!("cofs-bench-{}", std::process::id()));
-        fs::create_dir(&path).map_err(|error| {
-            io::Error::new(error.kind(), format!("a directory for the bench, {}: {error}", path.display()))
-        })?;
-        Ok(Self(path))
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
+        original: Vec::new(),
+    };
+    let forms = (0..samples.len()).map(|target| options.suite.suite().original(&report, target));
+    report.original = forms.filter(|form| !form.is_empty()).collect();
+    Ok(report)
 }
 
 fn can_drop_caches() -> bool {

@@ -1,10 +1,10 @@
 //! What a suite is.
 
-use std::io;
+use std::{io, path::Path};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{options::Load, suites::ALL, worker::Seat};
+use crate::{report::Report, worker::Seat};
 
 /// What a phase's figure counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -74,34 +74,87 @@ impl Phase {
     }
 }
 
-/// Tells of each operation, or of a piece of a phase.
+/// What a worker tells while it works, and what it can ask of the others.
 pub trait Observer {
     /// Runs one operation and records its time.
     fn operation(&mut self, work: &mut dyn FnMut() -> io::Result<()>) -> io::Result<()>;
+
     /// Counts bytes that were moved.
     fn bytes(&mut self, bytes: u64);
+
+    /// Runs a named part of a phase. Of all workers together it lasts from the first's begin to the last's end.
+    fn span(
+        &mut self,
+        name: &str,
+        work: &mut dyn FnMut(&mut dyn Observer) -> io::Result<()>,
+    ) -> io::Result<()>;
+
+    /// Adds to a named count, which is summed over all workers.
+    fn count(&mut self, name: &str, more: u64);
+
+    /// Waits until every worker of the phase has come here, and gives what each brought, in their order. All
+    /// workers must call it equally often.
+    ///
+    /// Errors: another worker failed, or ended.
+    fn agree(&mut self, mine: u64) -> io::Result<Vec<u64>>;
 }
 
-/// A benchmark.
-pub trait Suite: Sync {
+/// What a suite takes of the file system at most.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Need {
+    pub bytes: u64,
+    /// Files and directories.
+    pub inodes: u64,
+}
+
+/// A benchmark, with the options it was given.
+pub trait Suite: Send {
     fn name(&self) -> &'static str;
-    /// One line of what it measures.
-    fn about(&self) -> &'static str;
-    fn phases(&self) -> &'static [Phase];
-    /// Does this worker's part of the phase called `phase`.
-    fn work(&self, phase: &str, load: &Load, seat: &Seat, observer: &mut dyn Observer) -> io::Result<()>;
+
+    /// What it does in this order.
+    fn phases(&self) -> Vec<Phase>;
+
+    /// Does this worker's part of the phase called `phase`. A worker lives for one round of phases, and may
+    /// remember things from one to the next.
+    fn work(&mut self, phase: &str, seat: &Seat, observer: &mut dyn Observer) -> io::Result<()>;
+
+    /// Whether these options go together, with so many workers. Nothing has been written yet.
+    ///
+    /// Errors: one line for the person who gave the options.
+    fn check(&self, _processes: usize) -> Result<(), String> {
+        Ok(())
+    }
+
+    /// What it will take of the file system with so many workers.
+    fn need(&self, _processes: usize) -> Need {
+        Need::default()
+    }
+
     /// The most workers that make sense.
     fn processes_max(&self) -> usize {
         usize::MAX
     }
-}
 
-/// All suites.
-pub fn suites() -> &'static [&'static dyn Suite] {
-    ALL
-}
+    /// Its files stay, for a later run that [`finds`](Self::finds) them.
+    fn leaves(&self) -> bool {
+        false
+    }
 
-/// The suite of this name.
-pub fn suite(name: &str) -> Option<&'static dyn Suite> {
-    suites().iter().copied().find(|suite| suite.name() == name)
+    /// It works on what an earlier run left.
+    fn finds(&self) -> bool {
+        false
+    }
+
+    /// Whether it can work on `target` itself, which is not a directory.
+    ///
+    /// Errors: one line that says why not.
+    fn takes(&self, target: &Path) -> Result<(), String> {
+        Err(format!("{} is not a directory", target.display()))
+    }
+
+    /// The result in the form of the program that the suite follows; `target` is 0 for the first directory, 1
+    /// for the one it is compared with. Empty where there is no such form.
+    fn original(&self, _report: &Report, _target: usize) -> String {
+        String::new()
+    }
 }

@@ -1,9 +1,43 @@
-//! The suites, one a file.
+//! The suites, one a file. What is said of them on the command line stands with them.
 
 mod io;
 mod metarates;
 mod tree;
 
+use serde::{Deserialize, Serialize};
+
+pub use self::{io::Io, metarates::Metarates, tree::Tree};
 use crate::Suite;
 
-pub const ALL: &[&dyn Suite] = &[&metarates::Metarates, &tree::Tree, &io::Io];
+macro_rules! kinds {
+    ($($kind:ident),*) => {
+        /// A suite and its options: what the command line makes, and what a worker is sent.
+        #[derive(Clone, Debug, Serialize, Deserialize)]
+        #[serde(rename_all = "lowercase")]
+        pub enum Kind {
+            $($kind($kind)),*
+        }
+
+        impl Kind {
+            pub fn suite(&self) -> &dyn Suite {
+                match self {
+                    $(Self::$kind(suite) => suite),*
+                }
+            }
+
+            pub fn suite_mut(&mut self) -> &mut dyn Suite {
+                match self {
+                    $(Self::$kind(suite) => suite),*
+                }
+            }
+        }
+
+        $(impl From<$kind> for Kind {
+            fn from(suite: $kind) -> Self {
+                Self::$kind(suite)
+            }
+        })*
+    };
+}
+
+kinds!(Metarates, Tree, Io);

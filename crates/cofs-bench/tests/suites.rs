@@ -1,27 +1,24 @@
 //! Every suite runs to its end, alone and compared, and leaves nothing behind.
 
-use cofs_bench::{Launcher, Options, Report, run, suites, table};
+use cofs_bench::{Io, Kind, Launcher, Metarates, Options, Report, Tree, run, table};
 use tempfile::TempDir;
 
-fn options(suite: &str, directory: &TempDir, versus: Option<&TempDir>) -> Options {
+fn options(suite: Kind, directory: &TempDir, versus: Option<&TempDir>) -> Options {
     let launcher =
         Launcher { program: env!("CARGO_BIN_EXE_cofs-bench-worker").into(), arguments: Vec::new() };
-    let mut options = Options {
-        suite: suite.to_owned(),
+    Options {
+        suite,
         directory: directory.path().to_owned(),
         versus: versus.map(|dir| dir.path().to_owned()),
+        processes: 3,
         repeats: 2,
         cold: false,
-        load: Default::default(),
+        beside: false,
         launcher,
-    };
-    options.load.files = 25;
-    options.load.processes = 3;
-    options.load.per_directory = 10;
-    options.load.large_bytes = 2 << 20;
-    options.load.random_operations = 20;
-    options
+    }
 }
+
+const METARATES: Metarates = Metarates { files: 25, own: false, small: 4096 };
 
 fn measured(options: &Options) -> Report {
     run(options, &mut |_| {}).unwrap()
@@ -29,9 +26,15 @@ fn measured(options: &Options) -> Report {
 
 #[test]
 fn every_suite_runs_and_cleans_up() {
-    for suite in suites() {
+    let suites: [Kind; 3] = [
+        METARATES.into(),
+        Tree { files: 25, per_directory: 10 }.into(),
+        Io { large: 2 << 20, random: 20 }.into(),
+    ];
+    for suite in suites {
+        let name = suite.suite().name();
         let (a, b) = (TempDir::new().unwrap(), TempDir::new().unwrap());
-        let report = measured(&options(suite.name(), &a, Some(&b)));
+        let report = measured(&options(suite, &a, Some(&b)));
         assert!(!report.rows.is_empty());
         for row in &report.rows {
             assert_eq!(row.samples.len(), 2, "{}", row.phase);
@@ -40,7 +43,7 @@ fn every_suite_runs_and_cleans_up() {
         }
         assert!(table(&report).contains(report.rows[0].phase));
         for dir in [a, b] {
-            assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "{}", suite.name());
+            assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "{name}");
         }
     }
 }
@@ -48,19 +51,48 @@ fn every_suite_runs_and_cleans_up() {
 #[test]
 fn own_directories_and_one_share_alike() {
     let dir = TempDir::new().unwrap();
-    let mut options = options("metarates", &dir, None);
-    options.load.own_directories = true;
-    let report = measured(&options);
+    let report = measured(&options(Metarates { own: true, ..METARATES }.into(), &dir, None));
     assert!(report.rows.iter().all(|row| row.versus.is_none()));
 }
 
 #[test]
 fn a_failing_phase_is_named() {
     let dir = TempDir::new().unwrap();
-    let mut options = options("metarates", &dir, None);
+    let mut options = options(METARATES.into(), &dir, None);
     options.directory = dir.path().join("absent");
     assert!(run(&options, &mut |_| {}).unwrap_err().to_string().contains("absent"));
     options.directory = dir.path().to_owned();
     options.launcher.program = "/bin/false".into();
     assert!(run(&options, &mut |_| {}).is_err());
+}
+
+fn refused(options: &Options) -> String {
+    let error = run(options, &mut |_| {}).unwrap_err().to_string();
+    assert!(!error.contains('\n'), "one line");
+    error
+}
+
+#[test]
+fn a_directory_that_holds_something_is_refused_and_left_as_it_is() {
+    let dir = TempDir::new().unwrap();
+    let mut options = options(METARATES.into(), &dir, None);
+    options.versus = Some(dir.path().join("other"));
+    std::fs::create_dir(dir.path().join("other")).unwrap();
+    assert!(refused(&options).contains("not empty"));
+    options.beside = true;
+    measured(&options);
+    options.beside = false;
+    options.directory = dir.path().join("other");
+    std::fs::create_dir(dir.path().join("other/cofs-bench-1")).unwrap();
+    assert!(refused(&options).contains("cofs-bench-1"));
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn more_bytes_or_files_than_there_is_space_for_are_refused() {
+    let dir = TempDir::new().unwrap();
+    for suite in [Io { large: 1 << 50, random: 1 }.into(), Metarates { files: 1 << 50, ..METARATES }.into()] {
+        assert!(refused(&options(suite, &dir, None)).contains("not enough"));
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
 }

@@ -13,6 +13,7 @@ mod ids;
 mod layout;
 pub mod limits;
 mod name;
+pub mod size;
 mod time;
 
 pub use attributes::{Attributes, FileKind, NewInode, SetAttributes, SetTime};

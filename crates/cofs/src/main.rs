@@ -8,7 +8,6 @@ mod failure;
 mod mount;
 mod output;
 mod progress;
-mod size;
 mod verbs;
 mod volume;
 

@@ -67,7 +67,7 @@ fn join(prefix: &str, name: &str) -> String {
 fn scalar(name: &str, value: &Value) -> String {
     let is_size = name.ends_with("_bytes") || name.ends_with("inline_max");
     match value.as_u64() {
-        Some(bytes) if is_size => crate::size::show_size(bytes),
+        Some(bytes) if is_size => cofs_types::size::show_size(bytes),
         _ => words(value),
     }
 }

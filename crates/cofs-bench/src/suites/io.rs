@@ -7,16 +7,23 @@ use std::{
     os::unix::fs::FileExt,
 };
 
+use cofs_types::size::parse_size;
 use rand::{Rng, SeedableRng, rngs::SmallRng};
+use serde::{Deserialize, Serialize};
 
-use crate::{
-    Suite, Unit,
-    options::Load,
-    suite::{Observer, Phase},
-    worker::Seat,
-};
+use crate::{Need, Observer, Phase, Seat, Suite, Unit};
 
-pub struct Io;
+/// Write and read large files, in order (1 MiB) and at random (4 KiB).
+#[derive(clap::Args, Clone, Debug, Serialize, Deserialize)]
+pub struct Io {
+    /// Bytes of the large file of each process.
+    #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = parse_size)]
+    pub large: u64,
+
+    /// Random reads, and random writes, of each process.
+    #[arg(long, value_name = "N", default_value_t = 20_000)]
+    pub random: u64,
+}
 
 const PIECE: usize = 1 << 20;
 const SMALL: usize = 4096;
@@ -36,33 +43,41 @@ impl Suite for Io {
         "io"
     }
 
-    fn about(&self) -> &'static str {
-        "large files, in order (1 MiB) and at random (4 KiB)"
+    fn phases(&self) -> Vec<Phase> {
+        PHASES.to_vec()
     }
 
-    fn phases(&self) -> &'static [Phase] {
-        PHASES
+    fn check(&self, _processes: usize) -> Result<(), String> {
+        match self.large >= PIECE as u64 {
+            true => Ok(()),
+            false => Err("--large is at least 1M".to_owned()),
+        }
     }
 
-    fn work(&self, phase: &str, load: &Load, seat: &Seat, observer: &mut dyn Observer) -> io::Result<()> {
+    fn need(&self, processes: usize) -> Need {
+        let processes = processes as u64;
+        Need { bytes: self.large.saturating_mul(processes), inodes: processes }
+    }
+
+    fn work(&mut self, phase: &str, seat: &Seat, observer: &mut dyn Observer) -> io::Result<()> {
         let path = seat.root.join(format!("large-{}", seat.index));
         match phase {
             "write" => {
                 let file = File::create(&path)?;
-                pieces(load, observer, |buffer, offset| file.write_all_at(buffer, offset))?;
+                pieces(self, observer, |buffer, offset| file.write_all_at(buffer, offset))?;
                 observer.operation(&mut || file.sync_all())
             }
             "read" | "read cold" => {
                 let file = File::open(&path)?;
-                pieces(load, observer, |buffer, offset| file.read_exact_at(buffer, offset))
+                pieces(self, observer, |buffer, offset| file.read_exact_at(buffer, offset))
             }
             "random read" | "random read cold" => {
                 let file = File::open(&path)?;
-                at_random(load, seat, observer, |buffer, offset| file.read_exact_at(buffer, offset))
+                at_random(self, seat, observer, |buffer, offset| file.read_exact_at(buffer, offset))
             }
             "random write" => {
                 let file = OpenOptions::new().write(true).open(&path)?;
-                at_random(load, seat, observer, |buffer, offset| file.write_all_at(buffer, offset))?;
+                at_random(self, seat, observer, |buffer, offset| file.write_all_at(buffer, offset))?;
                 observer.operation(&mut || file.sync_all())
             }
             _ => fs::remove_file(&path),
@@ -71,12 +86,12 @@ impl Suite for Io {
 }
 
 fn pieces(
-    load: &Load,
+    io: &Io,
     observer: &mut dyn Observer,
     mut each: impl FnMut(&mut [u8], u64) -> io::Result<()>,
 ) -> io::Result<()> {
     let mut buffer = vec![0xa5; PIECE];
-    for piece in 0..load.large_bytes / PIECE as u64 {
+    for piece in 0..io.large / PIECE as u64 {
         observer.operation(&mut || each(&mut buffer, piece * PIECE as u64))?;
         observer.bytes(PIECE as u64);
     }
@@ -84,15 +99,15 @@ fn pieces(
 }
 
 fn at_random(
-    load: &Load,
+    io: &Io,
     seat: &Seat,
     observer: &mut dyn Observer,
     mut each: impl FnMut(&mut [u8], u64) -> io::Result<()>,
 ) -> io::Result<()> {
     let mut random = SmallRng::seed_from_u64(seat.index as u64);
     let mut buffer = vec![0x3c; SMALL];
-    let blocks = (load.large_bytes / SMALL as u64).max(1);
-    for _ in 0..load.random_operations {
+    let blocks = (io.large / SMALL as u64).max(1);
+    for _ in 0..io.random {
         let offset = random.random_range(0..blocks) * SMALL as u64;
         observer.operation(&mut || each(&mut buffer, offset))?;
         observer.bytes(SMALL as u64);

@@ -7,16 +7,30 @@ use std::{
     path::Path,
 };
 
+use cofs_types::size::parse_size;
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps};
+use serde::{Deserialize, Serialize};
 
-use crate::{
-    Suite, Unit,
-    options::Load,
-    suite::{Observer, Phase},
-    worker::Seat,
-};
+use crate::{Need, Observer, Phase, Seat, Suite, Unit};
 
-pub struct Metarates;
+/// Create, open, stat, utime and unlink files, and write and read small ones.
+#[derive(clap::Args, Clone, Debug, Serialize, Deserialize)]
+pub struct Metarates {
+    /// Files of all processes together.
+    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..))]
+    pub files: u64,
+
+    /// Give each process a directory of its own; else all share one.
+    #[arg(long)]
+    pub own: bool,
+
+    /// Bytes of each file that is written.
+    #[arg(long, value_name = "SIZE", default_value = "4K", value_parser = parse_size)]
+    pub small: u64,
+}
+
+/// A small file is held in memory.
+const SMALL_MAX: u64 = 1 << 30;
 
 const fn rate(name: &'static str) -> Phase {
     Phase::new(name, Unit::OperationsPerSecond)
@@ -42,20 +56,28 @@ impl Suite for Metarates {
         "metarates"
     }
 
-    fn about(&self) -> &'static str {
-        "create, open, stat, utime, unlink, and small files written and read"
+    fn phases(&self) -> Vec<Phase> {
+        PHASES.to_vec()
     }
 
-    fn phases(&self) -> &'static [Phase] {
-        PHASES
+    fn check(&self, _processes: usize) -> Result<(), String> {
+        match self.small <= SMALL_MAX {
+            true => Ok(()),
+            false => Err("--small is at most 1G".to_owned()),
+        }
     }
 
-    fn work(&self, phase: &str, load: &Load, seat: &Seat, observer: &mut dyn Observer) -> io::Result<()> {
-        let directory = seat.directory(load);
+    fn need(&self, processes: usize) -> Need {
+        let directories = if self.own { processes as u64 } else { 1 };
+        Need { bytes: self.files.saturating_mul(self.small), inodes: self.files.saturating_add(directories) }
+    }
+
+    fn work(&mut self, phase: &str, seat: &Seat, observer: &mut dyn Observer) -> io::Result<()> {
+        let directory = seat.directory(self.own);
         fs::create_dir_all(&directory)?;
-        let data = vec![0x5a; load.small_bytes];
-        let mut buffer = Vec::with_capacity(load.small_bytes + 1);
-        for number in 0..load.share(seat) {
+        let data = vec![0x5a; self.small as usize];
+        let mut buffer = Vec::with_capacity(data.len() + 1);
+        for number in 0..seat.share(self.files) {
             let path = seat.file(&directory, number);
             observer.operation(&mut || one(phase, &path, &data, &mut buffer))?;
         }

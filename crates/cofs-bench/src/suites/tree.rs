@@ -6,14 +6,21 @@ use std::{
     process::{Command, Stdio},
 };
 
-use crate::{
-    Suite, Unit,
-    options::Load,
-    suite::{Observer, Phase},
-    worker::Seat,
-};
+use serde::{Deserialize, Serialize};
 
-pub struct Tree;
+use crate::{Need, Observer, Phase, Seat, Suite, Unit};
+
+/// List, search, sum up and remove a tree of empty files with ls -lR, find, du and rm -rf.
+#[derive(clap::Args, Clone, Debug, Serialize, Deserialize)]
+pub struct Tree {
+    /// Files of the tree.
+    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..))]
+    pub files: u64,
+
+    /// Files in each directory.
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..))]
+    pub per_directory: u64,
+}
 
 const fn timed(name: &'static str) -> Phase {
     Phase::new(name, Unit::Seconds)
@@ -37,22 +44,23 @@ impl Suite for Tree {
         "tree"
     }
 
-    fn about(&self) -> &'static str {
-        "ls -lR, find, du and rm -rf of a tree of empty files"
+    fn phases(&self) -> Vec<Phase> {
+        PHASES.to_vec()
     }
 
-    fn phases(&self) -> &'static [Phase] {
-        PHASES
+    fn need(&self, _processes: usize) -> Need {
+        let directories = self.files.div_ceil(self.per_directory.max(1));
+        Need { bytes: 0, inodes: self.files.saturating_add(directories) }
     }
 
     fn processes_max(&self) -> usize {
         1
     }
 
-    fn work(&self, phase: &str, load: &Load, seat: &Seat, observer: &mut dyn Observer) -> io::Result<()> {
+    fn work(&mut self, phase: &str, seat: &Seat, observer: &mut dyn Observer) -> io::Result<()> {
         let tree = seat.root.join("tree");
         let words: &[&str] = match phase {
-            "make" | "make again" => return observer.operation(&mut || make(load, seat)),
+            "make" | "make again" => return observer.operation(&mut || make(self, seat)),
             "ls -lR" | "ls -lR cold" => &["ls", "-lR"],
             "find" | "find cold" => &["find"],
             "du" | "du cold" => &["du", "-s"],
@@ -67,11 +75,11 @@ impl Suite for Tree {
     }
 }
 
-fn make(load: &Load, seat: &Seat) -> io::Result<()> {
+fn make(tree: &Tree, seat: &Seat) -> io::Result<()> {
     let mut directory = seat.root.join("tree");
     fs::create_dir(&directory)?;
-    for number in 0..load.files {
-        if number.is_multiple_of(load.per_directory.max(1)) {
+    for number in 0..tree.files {
+        if number.is_multiple_of(tree.per_directory.max(1)) {
             directory = seat.root.join("tree").join(format!("d{number}"));
             fs::create_dir(&directory)?;
         }

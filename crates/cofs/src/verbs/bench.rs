@@ -1,85 +1,86 @@
-//! `cofs bench`: the field's benchmarks, on any directory.
+//! `cofs bench`: the field's benchmarks, on any directory. What a suite can be told stands with the suite.
 
 use std::path::PathBuf;
 
-use cofs_bench::{Launcher, Options, run as measure, suites, table, work};
+use cofs_bench::{Io, Kind, Launcher, Metarates, Options, Tree, run as measure, table, work};
 use serde_json::to_value;
 
 use crate::{
     failure::{Done, Failure, plain},
     output::{self, Format},
     progress::Progress,
-    size::parse_size,
 };
 
 /// Measure a directory of any file system, or two in turns.
 ///
-/// Suites: metarates (create, open, stat, utime, unlink, small files), tree (ls -lR, find, du, rm -rf), io (large
-/// files). A directory is made in DIR and removed. As root the caches of the machine are dropped before cold phases.
+/// A directory is made in DIR and removed. As root the caches of the machine are dropped before cold phases.
 #[derive(clap::Args, Debug)]
+#[command(subcommand_value_name = "SUITE", subcommand_help_heading = "Suites")]
 pub struct Args {
-    /// What is measured.
-    #[arg(value_name = "SUITE", required_unless_present = "worker", value_parser = suite_names())]
-    suite: Option<String>,
+    #[command(subcommand)]
+    what: What,
+}
 
+#[derive(clap::Subcommand, Debug)]
+enum What {
+    Metarates(Measured<Metarates>),
+    Tree(Measured<Tree>),
+    Io(Measured<Io>),
+    /// Be one of the processes of a bench.
+    #[command(hide = true)]
+    Worker,
+}
+
+/// One suite's options, and those of all.
+#[derive(clap::Args, Debug)]
+struct Measured<S: clap::Args> {
+    #[command(flatten)]
+    suite: S,
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(clap::Args, Debug)]
+#[command(next_help_heading = "Every suite")]
+struct Common {
     /// Where.
-    #[arg(value_name = "DIR", required_unless_present = "worker")]
-    directory: Option<PathBuf>,
+    #[arg(value_name = "DIR")]
+    directory: PathBuf,
 
     /// Measure this directory too, in turns, and show the ratio.
     #[arg(long, value_name = "DIR")]
     vs: Option<PathBuf>,
 
-    /// Files of all processes together.
-    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..))]
-    files: u64,
-
     /// Processes that work at the same time.
     #[arg(short, long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
     processes: u16,
 
-    /// Give each process a directory of its own.
-    #[arg(long)]
-    own: bool,
-
     /// How often everything is measured; medians are shown.
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    #[arg(short = 'i', long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=1000))]
     repeats: u16,
-
-    /// Files in each directory of a tree.
-    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..))]
-    per_directory: u64,
-
-    /// Bytes of a small file.
-    #[arg(long, value_name = "SIZE", default_value = "4K", value_parser = parse_size)]
-    small: u64,
-
-    /// Bytes of the large file of each process.
-    #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = parse_size)]
-    large: u64,
-
-    /// Random reads, and random writes, of each process.
-    #[arg(long, value_name = "N", default_value_t = 20_000)]
-    random: u64,
 
     /// Leave out what begins with cold caches.
     #[arg(long)]
     warm: bool,
 
-    /// Be one of the processes of a bench.
-    #[arg(long, hide = true)]
-    worker: bool,
-}
-
-fn suite_names() -> clap::builder::PossibleValuesParser {
-    suites().iter().map(|suite| clap::builder::PossibleValue::new(suite.name()).help(suite.about())).into()
+    /// DIR may hold other things; they are left alone.
+    #[arg(long)]
+    beside: bool,
 }
 
 pub fn run(args: &Args, form: Format, progress: Progress) -> Done {
-    if args.worker {
-        return work().map_err(|error| Failure::new(format!("a worker of a bench: {}", plain(&error))));
+    match &args.what {
+        What::Worker => {
+            work().map_err(|error| Failure::new(format!("a worker of a bench: {}", plain(&error))))
+        }
+        What::Metarates(args) => bench(args, form, progress),
+        What::Tree(args) => bench(args, form, progress),
+        What::Io(args) => bench(args, form, progress),
     }
-    let options = options(args)?;
+}
+
+fn bench<S: clap::Args + Clone + Into<Kind>>(args: &Measured<S>, form: Format, progress: Progress) -> Done {
+    let options = options(args.suite.clone().into(), &args.common)?;
     let sign = progress.stage("measuring");
     let report = measure(&options, &mut |what| sign.set_message(what.to_owned()));
     drop(sign);
@@ -93,32 +94,18 @@ pub fn run(args: &Args, form: Format, progress: Progress) -> Done {
     }
 }
 
-fn options(args: &Args) -> Done<Options> {
-    let (Some(suite), Some(directory)) = (&args.suite, &args.directory) else {
-        return Err(Failure::usage("name a suite and a directory"));
-    };
-    if args.small > 1 << 30 || args.large < 1 << 20 {
-        return Err(Failure::usage("--small is at most 1G, --large at least 1M"));
-    }
+fn options(suite: Kind, common: &Common) -> Done<Options> {
     let program = std::env::current_exe().map_err(|error| {
         Failure::new(format!("cannot find this program to start workers: {}", plain(&error)))
     })?;
-    let load = cofs_bench::Load {
-        files: args.files,
-        processes: args.processes.into(),
-        own_directories: args.own,
-        per_directory: args.per_directory,
-        small_bytes: args.small as usize,
-        large_bytes: args.large,
-        random_operations: args.random,
-    };
     Ok(Options {
-        suite: suite.clone(),
-        directory: directory.clone(),
-        versus: args.vs.clone(),
-        repeats: args.repeats.into(),
-        cold: !args.warm,
-        load,
-        launcher: Launcher { program, arguments: vec!["bench".into(), "--worker".into()] },
+        suite,
+        directory: common.directory.clone(),
+        versus: common.vs.clone(),
+        processes: common.processes.into(),
+        repeats: common.repeats.into(),
+        cold: !common.warm,
+        beside: common.beside,
+        launcher: Launcher { program, arguments: vec!["bench".into(), "worker".into()] },
     })
 }

@@ -2,13 +2,15 @@
 
 use std::path::PathBuf;
 
-use cofs_types::limits;
+use cofs_types::{
+    limits,
+    size::{parse_size, show_size},
+};
 use serde_json::json;
 
 use crate::{
     failure::{Done, Failure},
     output::{self, Format},
-    size::{parse_size, show_size},
     volume::{
         config::{Config, INLINE_MAX_DEFAULT, Tier},
         format::{Plan, PoolPlan, format},

@@ -1,0 +1,114 @@
+//! Where in a directory a run works, and what is looked at before it writes anything.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use rustix::fs::{Access, access, statvfs};
+
+use crate::{Need, Suite};
+
+/// What the names of all directories of benches begin with.
+const PREFIX: &str = "cofs-bench-";
+/// What stands in every new file system of the ext family.
+const NOTHING: &str = "lost+found";
+
+/// A run's own place, which goes with all that is left in it.
+pub struct Scratch {
+    pub path: PathBuf,
+    goes: bool,
+}
+
+impl Scratch {
+    /// A new directory in `target`, or the one that an earlier run left, or `target` itself if it is a device.
+    pub fn new(target: &Path, suite: &dyn Suite) -> io::Result<Self> {
+        if !target.is_dir() {
+            return Ok(Self { path: target.to_owned(), goes: false });
+        }
+        let path = place(target, suite);
+        if !suite.finds() {
+            fs::create_dir(&path).map_err(|error| {
+                io::Error::new(
+                    error.kind(),
+                    format!("a directory for the bench, {}: {error}", path.display()),
+                )
+            })?;
+        }
+        Ok(Self { path, goes: true })
+    }
+
+    /// The run is through: what the suite leaves stays.
+    pub fn done(mut self, suite: &dyn Suite) {
+        self.goes &= !suite.leaves();
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        if self.goes {
+            let _ = fs::remove_dir_all(&self.path);
+        }
+    }
+}
+
+/// A name of this run's own; what stays for other runs has a name that they know.
+fn place(target: &Path, suite: &dyn Suite) -> PathBuf {
+    match suite.leaves() || suite.finds() {
+        true => target.join(format!("{PREFIX}{}", suite.name())),
+        false => target.join(format!("{PREFIX}{}", std::process::id())),
+    }
+}
+
+/// Whether the suite can work in `target`. Writes nothing.
+///
+/// Errors: one line that says what is in the way.
+pub fn check(target: &Path, suite: &dyn Suite, processes: usize, beside: bool) -> io::Result<()> {
+    let told = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", target.display()));
+    if !fs::metadata(target).map_err(told)?.is_dir() {
+        return suite.takes(target).map_err(io::Error::other);
+    }
+    access(target, Access::WRITE_OK | Access::EXEC_OK)
+        .map_err(|error| io::Error::other(format!("{} is not writable: {error}", target.display())))?;
+    let own = place(target, suite);
+    if suite.finds() {
+        return match own.is_dir() {
+            true => Ok(()),
+            false => Err(io::Error::other(format!("no earlier run left its files: no {}", own.display()))),
+        };
+    }
+    empty(target, beside).map_err(told)?;
+    space(target, suite.need(processes)).map_err(told)
+}
+
+/// Nothing of an earlier run, and nothing at all unless that is allowed.
+fn empty(target: &Path, beside: bool) -> io::Result<()> {
+    let mut left = Vec::new();
+    for entry in fs::read_dir(target)? {
+        let name = entry?.file_name();
+        if name.to_string_lossy().starts_with(PREFIX) {
+            left.push(name.to_string_lossy().into_owned());
+        } else if name != NOTHING && !beside {
+            return Err(io::Error::other("not empty: take an empty directory, or say --beside"));
+        }
+    }
+    match left.is_empty() || beside {
+        true => Ok(()),
+        false => Err(io::Error::other(format!("files of an earlier run are left: {}", left.join(", ")))),
+    }
+}
+
+fn space(target: &Path, need: Need) -> io::Result<()> {
+    let has = statvfs(target)?;
+    let free = has.f_bavail.saturating_mul(has.f_frsize);
+    if need.bytes > free {
+        let text = format!("not enough space: {} bytes are needed, {free} are free", need.bytes);
+        return Err(io::Error::other(text));
+    }
+    // File systems that make inodes as they go say that they have none, or none free.
+    if has.f_files > 0 && has.f_favail > 0 && need.inodes > has.f_favail {
+        let text = format!("not enough inodes: {} are needed, {} are free", need.inodes, has.f_favail);
+        return Err(io::Error::other(text));
+    }
+    Ok(())
+}
