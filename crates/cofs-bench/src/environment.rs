@@ -2,10 +2,10 @@
 
 use std::{fmt, fs, path::Path};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// The machine and the file system of one directory.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Environment {
     pub directory: String,
     /// The type and source of the mount that the directory lies on, as `/proc/self/mountinfo` has them.

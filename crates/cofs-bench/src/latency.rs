@@ -45,6 +45,11 @@ impl Latencies {
         self.0.value_at_quantile(part)
     }
 
+    /// Nanoseconds; 0 where nothing was recorded.
+    pub fn mean(&self) -> f64 {
+        self.0.mean()
+    }
+
     pub fn max(&self) -> u64 {
         self.0.max()
     }

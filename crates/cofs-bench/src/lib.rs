@@ -3,13 +3,22 @@
 //! ratio is of one hour and one machine.
 //!
 //! A suite is one file under `suites/`: its options (which are its command line, too), its phases, and how to do
-//! one of them on a directory. Phases are done by worker processes (this program started anew), which wait for
-//! each other on pipes and so do not spin; a [`Launcher`] says how a worker is started.
+//! one of them on a directory. Phases are done by worker processes: this program started anew (a [`Launcher`] says
+//! how), or ranks that `mpirun`, `srun` or a person started on many nodes ([`place`]). A coordinator, rank 0, orders
+//! them over pipes or TCP, so that none spins while it waits.
 
+mod caches;
+mod clock;
+mod crew;
 mod environment;
+mod frame;
 mod latency;
+mod meeting;
+mod message;
 mod options;
 mod paths;
+mod place;
+mod recorder;
 mod report;
 mod runner;
 mod scratch;
@@ -20,8 +29,10 @@ mod worker;
 pub use environment::Environment;
 pub use latency::Latencies;
 pub use options::{Launcher, Options};
+pub use place::{MEETING, Place, Told, Unclear, place};
 pub use report::{Figure, Report, Row, table};
-pub use runner::run;
+pub use runner::{Step, join, run};
+pub use scratch::{clean, left};
 pub use suite::{Need, Observer, Phase, Suite, Unit};
 pub use suites::{Io, Kind, Metarates, Tree};
 pub use worker::{Seat, work};

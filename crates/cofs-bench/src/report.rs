@@ -2,36 +2,41 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{Environment, Phase, Unit};
 
 /// One measurement of one phase.
-#[derive(Clone, PartialEq, Debug, Default, Serialize)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Figure {
     /// In the phase's unit.
     pub value: f64,
     /// Times of single operations.
+    pub mean_nanos: f64,
     pub p50_nanos: u64,
     pub p99_nanos: u64,
+    pub p999_nanos: u64,
     pub max_nanos: u64,
+    /// From the first worker's begin to the last one's begin, and by how much clocks of other machines may be wrong.
+    pub skew_nanos: u64,
+    pub clock_error_nanos: u64,
     /// From the first worker's begin to the last one's end.
     pub seconds: f64,
     pub operations: u64,
     pub bytes: u64,
     /// What the suite counted besides.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub counts: BTreeMap<String, u64>,
     /// Seconds of the parts that the suite names.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub spans: BTreeMap<String, f64>,
     /// What each process did.
     pub processes: Vec<Part>,
 }
 
 /// What one process did of a phase. Times are seconds since the phase began.
-#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Part {
     pub begin: f64,
     pub end: f64,
@@ -40,9 +45,9 @@ pub struct Part {
 }
 
 /// One phase over all repeats.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Row {
-    pub phase: &'static str,
+    pub phase: String,
     pub unit: Unit,
     /// The repeat in the middle.
     pub median: Figure,
@@ -53,7 +58,7 @@ pub struct Row {
 }
 
 /// The other directory, and how the first compares with it.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Versus {
     pub median: Figure,
     /// The first as a multiple of the other, as rates: above 1 it is faster, whatever the unit. The median of the
@@ -64,14 +69,36 @@ pub struct Versus {
     pub samples: Vec<Figure>,
 }
 
+/// How a run was made.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Conditions {
+    pub version: String,
+    pub begun_unix: u64,
+    pub warm_ups: usize,
+    /// The most that a phase took to begin operations.
+    pub seconds: Option<f64>,
+    pub sync: bool,
+    pub drop_caches: bool,
+    pub nodes: Vec<Node>,
+}
+
+/// A machine, and a pair of directories that processes on it worked in.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Node {
+    pub host: String,
+    pub directories: Vec<String>,
+    pub processes: usize,
+}
+
 /// What a run found.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Report {
-    pub suite: &'static str,
+    pub suite: String,
     /// What the suite was told.
     pub options: Value,
     pub processes: usize,
     pub repeats: usize,
+    pub conditions: Conditions,
     /// Of the directory, and of the one it is compared with.
     pub environments: Vec<Environment>,
     pub rows: Vec<Row>,
@@ -97,7 +124,7 @@ impl Row {
         let versus = (!other.is_empty()).then(|| Versus::new(phase.unit, samples, other));
         let range = range(samples.iter().map(|f| f.value));
         Self {
-            phase: phase.name,
+            phase: phase.name.to_owned(),
             unit: phase.unit,
             median: middle(samples),
             range,
@@ -163,7 +190,7 @@ fn said(options: &Value) -> String {
 }
 
 fn heading(compared: bool) -> Vec<String> {
-    let mut words = vec!["phase", "A", "unit", "p50", "p99", "max"];
+    let mut words = vec!["phase", "A", "unit", "p50", "p99", "p99.9", "max"];
     if compared {
         words.extend(["B", "A/B", "least", "most"]);
     }
@@ -171,9 +198,9 @@ fn heading(compared: bool) -> Vec<String> {
 }
 
 fn cells(row: &Row) -> Vec<String> {
-    let Figure { value, p50_nanos, p99_nanos, max_nanos, .. } = row.median;
-    let mut cells = vec![row.phase.to_owned(), number(value), row.unit.name().to_owned()];
-    cells.extend([p50_nanos, p99_nanos, max_nanos].map(duration));
+    let Figure { value, p50_nanos, p99_nanos, p999_nanos, max_nanos, .. } = row.median;
+    let mut cells = vec![row.phase.clone(), number(value), row.unit.name().to_owned()];
+    cells.extend([p50_nanos, p99_nanos, p999_nanos, max_nanos].map(duration));
     if let Some(versus) = &row.versus {
         let [least, most] = versus.ratio_range;
         cells.push(number(versus.median.value));

@@ -2,62 +2,150 @@
 
 use std::{
     collections::BTreeMap,
-    fs, io,
-    path::{Path, PathBuf},
+    io,
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use crate::{
-    Environment, Latencies, Options, Phase, Report, Unit,
-    report::{Figure, Part, Row},
-    scratch::{self, Scratch},
-    worker::{Done, Workers},
+    Latencies, Options, Phase, Place, Report, Unit,
+    crew::{Crew, Gathering},
+    meeting::{Door, connect},
+    message::{Job, Order, Setup, VERSION},
+    report::{Conditions, Figure, Part, Row},
+    scratch::Scratch,
+    worker::{Done, Loss, serve},
 };
 
-/// Runs `options.suite`. `progress` is told what comes next.
+/// How long ranks wait for each other before there is a run.
+const COME_WITHIN: Duration = Duration::from_secs(60);
+
+/// What is done next.
+#[derive(Clone, Copy, Debug)]
+pub struct Step<'a> {
+    pub what: &'a str,
+    /// How many of how many steps are done.
+    pub done: usize,
+    pub of: usize,
+}
+
+/// Runs `options.suite`, with workers on this machine, or as rank 0 of those that a launcher started. `progress` is
+/// told what comes next.
 ///
-/// Errors: options that do not go together, and directories that cannot be measured, before anything is written;
-/// then those of the file systems measured, with the phase they came in.
-pub fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> io::Result<Report> {
-    let suite = options.suite.suite();
-    let mut options = options.clone();
-    options.processes = options.processes.clamp(1, suite.processes_max());
-    let targets: Vec<&Path> = [Some(&options.directory), options.versus.as_ref()]
-        .into_iter()
-        .flatten()
-        .map(PathBuf::as_path)
-        .collect();
-    suite.check(options.processes).map_err(io::Error::other)?;
-    for target in &targets {
-        scratch::check(target, suite, options.processes, options.beside)?;
+/// Errors: options that do not go together, directories that cannot be measured, and ranks that do not come or
+/// were told something else, before anything is written; then those of the file systems measured, with the phase
+/// they came in, and workers that are lost. What a run that failed has written stays, and the error says where.
+pub fn run(options: &Options, progress: &mut dyn FnMut(&Step)) -> io::Result<Report> {
+    let job = Job::of(options);
+    job.suite.suite().check(job.processes).map_err(io::Error::other)?;
+    let mut crew = gather(options, &job)?;
+    let result = crew.all(&Order::Check).and_then(|()| rounds(options, &job, &mut crew, progress));
+    crew.end(result.as_ref().err());
+    result
+}
+
+/// Is another rank than 0 of those that a launcher started, to the end of the run. If the run fails elsewhere, the
+/// process says so and exits.
+///
+/// Errors: options that do not go together, no rank 0, or a connection that fails.
+pub fn join(options: &Options, place: &Place) -> io::Result<()> {
+    let job = Job::of(options);
+    job.suite.suite().check(job.processes).map_err(io::Error::other)?;
+    let from = connect(&place.meeting, COME_WITHIN)?;
+    let mut to = from.try_clone()?;
+    let setup = Setup { targets: options.targets(place.rank), job, rank: place.rank };
+    serve(setup, from, &mut to, Loss::Told)
+}
+
+fn gather(options: &Options, job: &Job) -> io::Result<Crew> {
+    let mut gathering = Gathering::new(job)?;
+    let setup = |rank| Setup { job: job.clone(), rank, targets: options.targets(rank) };
+    let Some(place) = &options.place else {
+        (0..job.processes).try_for_each(|rank| gathering.start(&options.launcher, &setup(rank)))?;
+        return gathering.complete(COME_WITHIN);
+    };
+    if place.size != job.processes {
+        let text =
+            format!("{} takes {} processes, not {}", options.suite.suite().name(), job.processes, place.size);
+        return Err(io::Error::other(text));
     }
-    let cold = options.cold && can_drop_caches();
+    let _door = Door::open(&place.meeting, gathering.events.clone())?;
+    gathering.start(&options.launcher, &setup(place.rank))?;
+    gathering.complete(COME_WITHIN)
+}
+
+fn rounds(
+    options: &Options,
+    job: &Job,
+    crew: &mut Crew,
+    progress: &mut dyn FnMut(&Step),
+) -> io::Result<Report> {
+    if job.drop_caches && !crew.can_drop_caches() {
+        return Err(io::Error::other("only root can drop caches: leave out --drop-caches, or be root"));
+    }
+    let suite = job.suite.suite();
+    let cold = job.cold && crew.can_drop_caches();
     let phases: Vec<Phase> = suite.phases().into_iter().filter_map(|phase| phase.warm_unless(cold)).collect();
+    let targets = options.targets(0);
     let mut samples = vec![vec![Vec::new(); phases.len()]; targets.len()];
-    for repeat in 0..options.repeats.max(1) {
-        for (target, samples) in targets.iter().zip(&mut samples) {
+    let count = job.warm_ups + job.repeats;
+    let mut step = 0;
+    for round in 0..count {
+        for (at, (target, samples)) in targets.iter().zip(&mut samples).enumerate() {
             let scratch = Scratch::new(target, suite)?;
-            let mut workers =
-                Workers::start(&options.launcher, &options.suite, options.processes, &scratch.path)?;
-            for (phase, samples) in phases.iter().zip(samples.iter_mut()) {
-                progress(&format!("{} {}: {}", repeat + 1, target.display(), phase.name));
-                samples.push(measure(&mut workers, phase)?);
+            let mut told = |phase: &Phase| {
+                let what = format!("{} of {count}, {}: {}", round + 1, target.display(), phase.name);
+                progress(&Step { what: &what, done: step, of: count * targets.len() * phases.len() });
+                step += 1;
+            };
+            let figures = self::round(crew, job, at, &scratch, &phases, &mut told)
+                .map_err(|error| left(&error, &scratch))?;
+            scratch.done(suite)?;
+            if round >= job.warm_ups {
+                samples.iter_mut().zip(figures).for_each(|(samples, figure)| samples.push(figure));
             }
-            scratch.done(suite);
         }
     }
-    let environments = targets.iter().map(|target| Environment::of(target)).collect();
-    report(&options, &phases, &samples, environments)
+    report(job, crew, &phases, &samples)
 }
 
-fn measure(workers: &mut Workers, phase: &Phase) -> io::Result<Figure> {
-    if phase.cold {
-        drop_caches()?;
+/// What the user must know about a run that failed.
+fn left(error: &io::Error, scratch: &Scratch) -> io::Error {
+    let stays = match scratch.name() {
+        Some(_) => format!(
+            "; what it wrote is left in {}, and `cofs bench clean {}` removes it",
+            scratch.path.display(),
+            scratch.path.parent().unwrap_or(&scratch.path).display()
+        ),
+        None => String::new(),
+    };
+    io::Error::new(error.kind(), format!("{error}{stays}"))
+}
+
+/// All phases once, in one target.
+fn round(
+    crew: &mut Crew,
+    job: &Job,
+    target: usize,
+    scratch: &Scratch,
+    phases: &[Phase],
+    told: &mut dyn FnMut(&Phase),
+) -> io::Result<Vec<Figure>> {
+    crew.all(&Order::Enter { target, name: scratch.name() })?;
+    let mut figures = Vec::new();
+    for phase in phases {
+        told(phase);
+        let drop_caches = phase.cold || job.drop_caches;
+        if job.sync || drop_caches {
+            crew.each_machine(&Order::Settle { sync: job.sync, drop_caches })?;
+        }
+        let (done, clock_error) = crew.phase(phase.name)?;
+        figures.push(figure(phase.unit, &done, clock_error));
     }
-    let done = workers.phase(phase.name)?;
-    Ok(figure(phase.unit, &done))
+    crew.all(&Order::Leave)?;
+    Ok(figures)
 }
 
-fn figure(unit: Unit, done: &[Done]) -> Figure {
+fn figure(unit: Unit, done: &[Done], clock_error_nanos: u64) -> Figure {
     let begin = done.iter().map(|d| d.begin).min().unwrap_or_default();
     let end = done.iter().map(|d| d.end).max().unwrap_or_default();
     let seconds = (end.saturating_sub(begin)).max(1) as f64 / 1e9;
@@ -72,11 +160,15 @@ fn figure(unit: Unit, done: &[Done]) -> Figure {
     Figure {
         value,
         p50_nanos: latencies.quantile(0.5),
+        mean_nanos: latencies.mean(),
         p99_nanos: latencies.quantile(0.99),
+        p999_nanos: latencies.quantile(0.999),
         max_nanos: latencies.max(),
         seconds,
         operations: latencies.count(),
         bytes,
+        skew_nanos: done.iter().map(|d| d.begin).max().unwrap_or_default().saturating_sub(begin),
+        clock_error_nanos,
         counts: counts(done),
         spans: spans(done),
         processes: done.iter().map(|d| part(d, begin)).collect(),
@@ -107,38 +199,32 @@ fn spans(done: &[Done]) -> BTreeMap<String, f64> {
     spans.into_iter().map(|(name, (begin, end))| (name, end.saturating_sub(begin) as f64 / 1e9)).collect()
 }
 
-fn report(
-    options: &Options,
-    phases: &[Phase],
-    samples: &[Vec<Vec<Figure>>],
-    environments: Vec<Environment>,
-) -> io::Result<Report> {
+fn report(job: &Job, crew: &Crew, phases: &[Phase], samples: &[Vec<Vec<Figure>>]) -> io::Result<Report> {
     let of = |target: usize, phase: usize| {
         samples.get(target).and_then(|s| s.get(phase)).map_or(&[][..], Vec::as_slice)
     };
     let rows = phases.iter().enumerate().filter(|(_, phase)| !phase.silent);
     let rows = rows.map(|(at, phase)| Row::new(phase, of(0, at), of(1, at))).collect();
+    let suite = job.suite.suite();
     let mut report = Report {
-        suite: options.suite.suite().name(),
-        options: serde_json::to_value(&options.suite)?,
-        processes: options.processes,
-        repeats: options.repeats.max(1),
-        environments,
+        suite: suite.name().to_owned(),
+        options: serde_json::to_value(&job.suite)?,
+        processes: job.processes,
+        repeats: job.repeats,
+        conditions: Conditions {
+            version: VERSION.to_owned(),
+            begun_unix: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs()),
+            warm_ups: job.warm_ups,
+            seconds: job.seconds,
+            sync: job.sync,
+            drop_caches: job.drop_caches,
+            nodes: crew.nodes(),
+        },
+        environments: crew.environments(),
         rows,
         original: Vec::new(),
     };
-    let forms = (0..samples.len()).map(|target| options.suite.suite().original(&report, target));
+    let forms = (0..samples.len()).map(|target| suite.original(&report, target));
     report.original = forms.filter(|form| !form.is_empty()).collect();
     Ok(report)
-}
-
-fn can_drop_caches() -> bool {
-    rustix::process::geteuid().is_root() && fs::OpenOptions::new().write(true).open(DROP_CACHES).is_ok()
-}
-
-const DROP_CACHES: &str = "/proc/sys/vm/drop_caches";
-
-fn drop_caches() -> io::Result<()> {
-    rustix::fs::sync();
-    fs::write(DROP_CACHES, "3\n")
 }

@@ -14,17 +14,19 @@ const PREFIX: &str = "cofs-bench-";
 /// What stands in every new file system of the ext family.
 const NOTHING: &str = "lost+found";
 
-/// A run's own place, which goes with all that is left in it.
+/// A run's own place. It goes with all that is left in it when the run is through; what a run that failed leaves
+/// stays until somebody wants it removed.
 pub struct Scratch {
     pub path: PathBuf,
-    goes: bool,
+    /// Not a device.
+    is_directory: bool,
 }
 
 impl Scratch {
     /// A new directory in `target`, or the one that an earlier run left, or `target` itself if it is a device.
     pub fn new(target: &Path, suite: &dyn Suite) -> io::Result<Self> {
         if !target.is_dir() {
-            return Ok(Self { path: target.to_owned(), goes: false });
+            return Ok(Self { path: target.to_owned(), is_directory: false });
         }
         let path = place(target, suite);
         if !suite.finds() {
@@ -35,21 +37,49 @@ impl Scratch {
                 )
             })?;
         }
-        Ok(Self { path, goes: true })
+        Ok(Self { path, is_directory: true })
     }
 
-    /// The run is through: what the suite leaves stays.
-    pub fn done(mut self, suite: &dyn Suite) {
-        self.goes &= !suite.leaves();
+    /// Its name in the target; none where it is the target itself.
+    pub fn name(&self) -> Option<String> {
+        let name = self.path.file_name().filter(|_| self.is_directory);
+        name.map(|name| name.to_string_lossy().into_owned())
+    }
+
+    /// The round is through: only what the suite leaves stays.
+    pub fn done(self, suite: &dyn Suite) -> io::Result<()> {
+        match self.is_directory && !suite.leaves() {
+            true => remove(&self.path),
+            false => Ok(()),
+        }
     }
 }
 
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        if self.goes {
-            let _ = fs::remove_dir_all(&self.path);
+fn remove(path: &Path) -> io::Result<()> {
+    fs::remove_dir_all(path).map_err(|error| {
+        io::Error::new(error.kind(), format!("cannot remove all of {}: {error}", path.display()))
+    })
+}
+
+/// What runs left in `target`: those that failed, and those that were told to leave their files.
+pub fn left(target: &Path) -> io::Result<Vec<PathBuf>> {
+    let told = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", target.display()));
+    let mut left = Vec::new();
+    for entry in fs::read_dir(target).map_err(told)? {
+        let entry = entry.map_err(told)?;
+        if entry.file_name().to_string_lossy().starts_with(PREFIX) && entry.path().is_dir() {
+            left.push(entry.path());
         }
     }
+    left.sort();
+    Ok(left)
+}
+
+/// Removes what runs [`left`] in `target`; tells what it was.
+pub fn clean(target: &Path) -> io::Result<Vec<PathBuf>> {
+    let left = left(target)?;
+    left.iter().try_for_each(|path| remove(path))?;
+    Ok(left)
 }
 
 /// A name of this run's own; what stays for other runs has a name that they know.
@@ -94,7 +124,11 @@ fn empty(target: &Path, beside: bool) -> io::Result<()> {
     }
     match left.is_empty() || beside {
         true => Ok(()),
-        false => Err(io::Error::other(format!("files of an earlier run are left: {}", left.join(", ")))),
+        false => Err(io::Error::other(format!(
+            "files of an earlier run are left: {}; `cofs bench clean {}` removes them",
+            left.join(", "),
+            target.display()
+        ))),
     }
 }
 

@@ -97,6 +97,10 @@ pub trait Observer {
     ///
     /// Errors: another worker failed, or ended.
     fn agree(&mut self, mine: u64) -> io::Result<Vec<u64>>;
+
+    /// Whether there is time for one more operation: false where the phase's time
+    /// ([`Options::seconds`](crate::Options::seconds)) is over. Costs nothing.
+    fn go_on(&mut self) -> bool;
 }
 
 /// What a suite takes of the file system at most.

@@ -1,18 +1,34 @@
-//! A worker process: it reads its place from its standard input, then a line for each phase, and answers
-//! each with a line. In the midst of a phase it may say a number and wait for those of the others. Waiting is a
-//! read of a pipe.
+//! A worker: it joins the coordinator, on a pipe (a process that the coordinator started) or over TCP (a rank
+//! of a launcher), and does what it is ordered to. A thread of its own waits for orders, so that a worker in
+//! the midst of a phase ends as soon as the coordinator says so, or is gone.
 
 use std::{
     collections::BTreeMap,
-    io::{self, BufRead, BufReader, StdinLock, Write},
-    path::{Path, PathBuf},
-    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+    fs,
+    io::{self, Read, Write},
+    path::PathBuf,
+    process::exit,
+    sync::mpsc::{Receiver, channel},
+    thread,
+    time::{Duration, Instant},
 };
 
-use rustix::time::{ClockId, clock_gettime};
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde::{Deserialize, Serialize};
+use serde_json::to_value;
 
-use crate::{Kind, Latencies, Launcher, Observer, latency::Packed};
+use crate::{
+    Environment, Kind,
+    caches::{can_drop_caches, settle},
+    clock,
+    frame::{BYTES_MAX, receive, send},
+    latency::Packed,
+    message::{Answer, Job, Join, Order, Setup, VERSION},
+    recorder::Recorder,
+    scratch,
+};
+
+/// How long a file system may take to show one node what another has made.
+const SEEN_WITHIN: Duration = Duration::from_secs(10);
 
 /// Where one worker sits.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -25,21 +41,7 @@ pub struct Seat {
     pub size: usize,
 }
 
-#[derive(Serialize, Deserialize)]
-struct Hello {
-    suite: Kind,
-    seat: Seat,
-}
-
-/// What a worker says.
-#[derive(Serialize, Deserialize, Debug)]
-enum Message {
-    /// See [`Observer::agree`].
-    Agree(u64),
-    Done(Done),
-}
-
-/// A worker's answer to one phase. Times are those of the machine's monotonic clock, in nanoseconds.
+/// A worker's answer to one phase. Times are those of its machine's monotonic clock, in nanoseconds.
 #[derive(Serialize, Deserialize, Debug, Default)]
 pub struct Done {
     pub begin: u64,
@@ -59,167 +61,151 @@ pub struct Span {
     pub end: u64,
 }
 
-/// Nanoseconds of the monotonic clock, which all processes of a machine share.
-pub fn now() -> u64 {
-    let time = clock_gettime(ClockId::Monotonic);
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
-}
-
-struct Recorder<'a> {
-    input: &'a mut StdinLock<'static>,
-    done: Done,
-    latencies: Latencies,
-}
-
-impl Observer for Recorder<'_> {
-    fn operation(&mut self, work: &mut dyn FnMut() -> io::Result<()>) -> io::Result<()> {
-        let begin = now();
-        let result = work();
-        self.latencies.record(now().saturating_sub(begin));
-        result
-    }
-
-    fn bytes(&mut self, bytes: u64) {
-        self.done.bytes += bytes;
-    }
-
-    fn span(
-        &mut self,
-        name: &str,
-        work: &mut dyn FnMut(&mut dyn Observer) -> io::Result<()>,
-    ) -> io::Result<()> {
-        let begin = now();
-        let result = work(self);
-        self.done.spans.push(Span { name: name.to_owned(), begin, end: now() });
-        result
-    }
-
-    fn count(&mut self, name: &str, more: u64) {
-        *self.done.counts.entry(name.to_owned()).or_default() += more;
-    }
-
-    fn agree(&mut self, mine: u64) -> io::Result<Vec<u64>> {
-        send(&mut io::stdout().lock(), &Message::Agree(mine))?;
-        receive(self.input)
-    }
-}
-
-/// The whole life of a worker. The program that a [`Launcher`] names calls this and nothing else.
+/// The whole life of a worker that the coordinator started. The program that a [`Launcher`](crate::Launcher)
+/// names calls this and nothing else.
 pub fn work() -> io::Result<()> {
-    let mut input = io::stdin().lock();
-    let Some(hello) = line(&mut input)? else { return Ok(()) };
-    let mut hello: Hello = serde_json::from_str(&hello)?;
-    while let Some(phase) = line(&mut input)? {
-        let done = do_phase(&mut hello, phase.trim_end(), &mut input);
-        send(&mut io::stdout().lock(), &Message::Done(done))?;
-    }
-    Ok(())
+    let mut input = io::stdin();
+    let setup: Setup = match receive(&mut input, BYTES_MAX) {
+        Ok(setup) => setup,
+        // Nothing to do, and nobody to tell.
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    serve(setup, input, &mut io::stdout(), Loss::Silent)
 }
 
-fn do_phase(hello: &mut Hello, phase: &str, input: &mut StdinLock<'static>) -> Done {
-    let mut recorder = Recorder { input, done: Done::default(), latencies: Latencies::default() };
-    let begin = now();
-    let result = hello.suite.suite_mut().work(phase, &hello.seat, &mut recorder);
-    let end = now();
-    let Recorder { done, latencies, .. } = recorder;
-    Done { begin, end, latencies: latencies.pack(), error: result.err().map(|e| e.to_string()), ..done }
+/// Whether a worker whose coordinator is gone says so: one at a terminal of its own does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Loss {
+    Silent,
+    Told,
 }
 
-fn send<T: Serialize>(to: &mut impl Write, message: &T) -> io::Result<()> {
-    let mut line = serde_json::to_vec(message)?;
-    line.push(b'\n');
-    to.write_all(&line)?;
-    to.flush()
-}
-
-/// The workers of one run, which end with it.
-pub struct Workers(Vec<Worker>);
-
-struct Worker {
-    process: Child,
-    to: Option<ChildStdin>,
-    from: BufReader<ChildStdout>,
-}
-
-impl Workers {
-    pub fn start(launcher: &Launcher, suite: &Kind, size: usize, root: &Path) -> io::Result<Self> {
-        let mut workers = Self(Vec::new());
-        for index in 0..size {
-            let mut command = Command::new(&launcher.program);
-            command.args(&launcher.arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
-            let mut process = command.spawn()?;
-            let missing = || io::Error::other("a worker without pipes");
-            let mut to = process.stdin.take().ok_or_else(missing)?;
-            let from = BufReader::new(process.stdout.take().ok_or_else(missing)?);
-            let seat = Seat { root: root.to_owned(), index, size };
-            send(&mut to, &Hello { suite: suite.clone(), seat })?;
-            workers.0.push(Worker { process, to: Some(to), from });
-        }
-        Ok(workers)
-    }
-
-    /// All workers do `phase` at once; their answers, in their order.
-    pub fn phase(&mut self, phase: &str) -> io::Result<Vec<Done>> {
-        self.tell(format!("{phase}\n").as_bytes())?;
+/// Joins, and does what it is ordered to, until the end. The process exits where the run fails elsewhere.
+pub fn serve(
+    setup: Setup,
+    mut from: impl Read + Send + 'static,
+    to: &mut impl Write,
+    loss: Loss,
+) -> io::Result<()> {
+    send(to, &join(&setup)?)?;
+    let (orders, inbox) = channel();
+    thread::Builder::new().name("orders".to_owned()).spawn(move || {
         loop {
-            let messages: Vec<Message> =
-                self.0.iter_mut().map(|w| receive(&mut w.from)).collect::<io::Result<_>>()?;
-            let (done, agree) = sorted(messages);
-            if let Some(error) = done.iter().find_map(|done| done.error.as_ref()) {
-                return Err(io::Error::other(format!("{phase}: {error}")));
+            let order = receive(&mut from, BYTES_MAX)
+                .unwrap_or_else(|error| Order::End { error: Some(format!("rank 0 is gone: {error}")) });
+            let last = matches!(order, Order::End { .. });
+            if let Order::End { error: Some(error) } = &order {
+                if loss == Loss::Told {
+                    eprintln!("bench: {error}");
+                }
+                // The worker may be in the midst of a phase that takes long.
+                exit(1);
             }
-            match (done.is_empty(), agree.is_empty()) {
-                (_, true) => return Ok(done),
-                (true, false) => {
-                    let mut line = serde_json::to_vec(&agree)?;
-                    line.push(b'\n');
-                    self.tell(&line)?;
-                }
-                (false, false) => {
-                    return Err(io::Error::other(format!("{phase}: not all workers went along")));
-                }
+            if orders.send(order).is_err() || last {
+                return;
             }
         }
-    }
+    })?;
+    Worker { seat: None, suite: setup.job.suite.clone(), setup, inbox, to }.run()
+}
 
-    fn tell(&mut self, line: &[u8]) -> io::Result<()> {
-        for worker in &mut self.0 {
-            let to = worker.to.as_mut().ok_or(io::ErrorKind::BrokenPipe)?;
-            to.write_all(line)?;
-            to.flush()?;
+fn join(setup: &Setup) -> io::Result<Join> {
+    Ok(Join {
+        version: VERSION.to_owned(),
+        rank: setup.rank,
+        job: to_value(&setup.job)?,
+        host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+        process: std::process::id(),
+        boot: fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned(),
+        can_drop_caches: can_drop_caches(),
+        environments: setup.targets.iter().map(|target| Environment::of(target)).collect(),
+    })
+}
+
+struct Worker<'a, W> {
+    setup: Setup,
+    /// As the last round left it; it may remember things from one phase to the next.
+    suite: Kind,
+    seat: Option<Seat>,
+    inbox: Receiver<Order>,
+    to: &'a mut W,
+}
+
+impl<W: Write> Worker<'_, W> {
+    fn run(mut self) -> io::Result<()> {
+        // Without orders the run is over.
+        while let Ok(order) = self.inbox.recv() {
+            let answer = match order {
+                Order::Check => ready(self.check()),
+                Order::Enter { target, name } => ready(self.enter(target, name)),
+                Order::Leave => {
+                    self.suite = self.job().suite.clone();
+                    Answer::Ready
+                }
+                Order::Ping => Answer::Time(clock::now()),
+                Order::Settle { sync, drop_caches } => ready(self.settle(sync, drop_caches)),
+                Order::Phase { name, begin } => self.phase(&name, begin),
+                Order::Agreed(_) => Answer::Failed("an answer that was not asked for".to_owned()),
+                Order::End { .. } => return Ok(()),
+            };
+            send(self.to, &answer)?;
         }
         Ok(())
     }
-}
 
-fn sorted(messages: Vec<Message>) -> (Vec<Done>, Vec<u64>) {
-    let (mut done, mut agree) = (Vec::new(), Vec::new());
-    for message in messages {
-        match message {
-            Message::Done(one) => done.push(one),
-            Message::Agree(one) => agree.push(one),
-        }
+    fn job(&self) -> &Job {
+        &self.setup.job
     }
-    (done, agree)
-}
 
-/// The next line, or nothing at the end.
-fn line(from: &mut impl BufRead) -> io::Result<Option<String>> {
-    let mut line = String::new();
-    Ok((from.read_line(&mut line)? > 0).then_some(line))
-}
-
-fn receive<T: DeserializeOwned>(from: &mut impl BufRead) -> io::Result<T> {
-    let line = line(from)?.ok_or_else(|| io::Error::other("a worker ended before its time"))?;
-    Ok(serde_json::from_str(&line)?)
-}
-
-impl Drop for Workers {
-    fn drop(&mut self) {
-        for worker in &mut self.0 {
-            // Its input ends, and so does it.
-            worker.to = None;
-            let _ = worker.process.wait();
-        }
+    fn check(&self) -> io::Result<()> {
+        let suite = self.job().suite.suite();
+        let job = self.job();
+        self.setup
+            .targets
+            .iter()
+            .try_for_each(|target| scratch::check(target, suite, job.processes, job.beside))
     }
+
+    /// Goes into the directory that the coordinator made: seen from here it must be there too.
+    fn enter(&mut self, target: usize, name: Option<String>) -> io::Result<()> {
+        let target = self.setup.targets.get(target).ok_or_else(|| io::Error::other("no such target"))?;
+        let root = name.as_ref().map_or_else(|| target.clone(), |name| target.join(name));
+        let begin = Instant::now();
+        while !root.exists() {
+            if begin.elapsed() > SEEN_WITHIN {
+                let text = format!("{} is not there: not the file system that rank 0 sees?", root.display());
+                return Err(io::Error::other(text));
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+        self.suite = self.job().suite.clone();
+        self.seat = Some(Seat { root, index: self.setup.rank, size: self.job().processes });
+        Ok(())
+    }
+
+    fn settle(&self, sync: bool, drop_caches: bool) -> io::Result<()> {
+        let root = self.seat.as_ref().map(|seat| seat.root.as_path());
+        settle(root.filter(|_| sync), drop_caches)
+    }
+
+    fn phase(&mut self, name: &str, begin: u64) -> Answer {
+        let Some(seat) = &self.seat else { return Answer::Failed("no directory to work in".to_owned()) };
+        let (to, inbox) = (&mut *self.to, &self.inbox);
+        let mut agree = |mine| {
+            send(to, &Answer::Agree(mine))?;
+            match inbox.recv() {
+                Ok(Order::Agreed(all)) => Ok(all),
+                _ => Err(io::Error::other("the others went on")),
+            }
+        };
+        clock::sleep_until(begin);
+        let mut recorder = Recorder::new(self.setup.job.seconds, &mut agree);
+        let result = self.suite.suite_mut().work(name, seat, &mut recorder);
+        Answer::Done(Box::new(recorder.end(result)))
+    }
+}
+
+fn ready(result: io::Result<()>) -> Answer {
+    result.map_or_else(|error| Answer::Failed(error.to_string()), |()| Answer::Ready)
 }

@@ -7,18 +7,16 @@ fn options(suite: Kind, directory: &TempDir, versus: Option<&TempDir>) -> Option
     let launcher =
         Launcher { program: env!("CARGO_BIN_EXE_cofs-bench-worker").into(), arguments: Vec::new() };
     Options {
-        suite,
         directory: directory.path().to_owned(),
         versus: versus.map(|dir| dir.path().to_owned()),
         processes: 3,
         repeats: 2,
-        cold: false,
-        beside: false,
         launcher,
+        ..Options::new(suite)
     }
 }
 
-const METARATES: Metarates = Metarates { files: 25, own: false, small: 4096 };
+const METARATES: Metarates = Metarates { files: 25, own: false, small: 4096, made: 0 };
 
 fn measured(options: &Options) -> Report {
     run(options, &mut |_| {}).unwrap()
@@ -29,7 +27,7 @@ fn every_suite_runs_and_cleans_up() {
     let suites: [Kind; 3] = [
         METARATES.into(),
         Tree { files: 25, per_directory: 10 }.into(),
-        Io { large: 2 << 20, random: 20 }.into(),
+        Io { large: 2 << 20, random: 20, written: 0 }.into(),
     ];
     for suite in suites {
         let name = suite.suite().name();
@@ -41,7 +39,7 @@ fn every_suite_runs_and_cleans_up() {
             assert!(row.median.value > 0.0 && row.median.value.is_finite(), "{row:?}");
             assert!(row.versus.as_ref().is_some_and(|v| v.ratio > 0.0 && v.samples.len() == 2), "{row:?}");
         }
-        assert!(table(&report).contains(report.rows[0].phase));
+        assert!(table(&report).contains(&report.rows[0].phase));
         for dir in [a, b] {
             assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "{name}");
         }
@@ -91,7 +89,10 @@ fn a_directory_that_holds_something_is_refused_and_left_as_it_is() {
 #[test]
 fn more_bytes_or_files_than_there_is_space_for_are_refused() {
     let dir = TempDir::new().unwrap();
-    for suite in [Io { large: 1 << 50, random: 1 }.into(), Metarates { files: 1 << 50, ..METARATES }.into()] {
+    for suite in [
+        Io { large: 1 << 50, random: 1, written: 0 }.into(),
+        Metarates { files: 1 << 50, ..METARATES }.into(),
+    ] {
         assert!(refused(&options(suite, &dir, None)).contains("not enough"));
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
     }

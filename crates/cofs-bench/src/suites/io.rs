@@ -23,6 +23,11 @@ pub struct Io {
     /// Random reads, and random writes, of each process.
     #[arg(long, value_name = "N", default_value_t = 20_000)]
     pub random: u64,
+
+    /// Bytes of this process's file that stand.
+    #[arg(skip)]
+    #[serde(skip)]
+    pub written: u64,
 }
 
 const PIECE: usize = 1 << 20;
@@ -64,12 +69,13 @@ impl Suite for Io {
         match phase {
             "write" => {
                 let file = File::create(&path)?;
-                pieces(self, observer, |buffer, offset| file.write_all_at(buffer, offset))?;
+                self.written =
+                    pieces(self.large, observer, |buffer, offset| file.write_all_at(buffer, offset))?;
                 observer.operation(&mut || file.sync_all())
             }
             "read" | "read cold" => {
                 let file = File::open(&path)?;
-                pieces(self, observer, |buffer, offset| file.read_exact_at(buffer, offset))
+                pieces(self.written, observer, |buffer, offset| file.read_exact_at(buffer, offset)).map(drop)
             }
             "random read" | "random read cold" => {
                 let file = File::open(&path)?;
@@ -85,17 +91,20 @@ impl Suite for Io {
     }
 }
 
+/// Does `each` with pieces of the first `bytes`, in order; how many bytes there was time for.
 fn pieces(
-    io: &Io,
+    bytes: u64,
     observer: &mut dyn Observer,
     mut each: impl FnMut(&mut [u8], u64) -> io::Result<()>,
-) -> io::Result<()> {
+) -> io::Result<u64> {
     let mut buffer = vec![0xa5; PIECE];
-    for piece in 0..io.large / PIECE as u64 {
-        observer.operation(&mut || each(&mut buffer, piece * PIECE as u64))?;
+    let mut offset = 0;
+    while offset + PIECE as u64 <= bytes && observer.go_on() {
+        observer.operation(&mut || each(&mut buffer, offset))?;
         observer.bytes(PIECE as u64);
+        offset += PIECE as u64;
     }
-    Ok(())
+    Ok(offset)
 }
 
 fn at_random(
@@ -106,8 +115,11 @@ fn at_random(
 ) -> io::Result<()> {
     let mut random = SmallRng::seed_from_u64(seat.index as u64);
     let mut buffer = vec![0x3c; SMALL];
-    let blocks = (io.large / SMALL as u64).max(1);
+    let blocks = (io.written / SMALL as u64).max(1);
     for _ in 0..io.random {
+        if !observer.go_on() {
+            break;
+        }
         let offset = random.random_range(0..blocks) * SMALL as u64;
         observer.operation(&mut || each(&mut buffer, offset))?;
         observer.bytes(SMALL as u64);

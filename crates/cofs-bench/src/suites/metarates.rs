@@ -27,6 +27,11 @@ pub struct Metarates {
     /// Bytes of each file that is written.
     #[arg(long, value_name = "SIZE", default_value = "4K", value_parser = parse_size)]
     pub small: u64,
+
+    /// Files of this process that stand.
+    #[arg(skip)]
+    #[serde(skip)]
+    pub made: u64,
 }
 
 /// A small file is held in memory.
@@ -77,9 +82,21 @@ impl Suite for Metarates {
         fs::create_dir_all(&directory)?;
         let data = vec![0x5a; self.small as usize];
         let mut buffer = Vec::with_capacity(data.len() + 1);
-        for number in 0..seat.share(self.files) {
+        let makes = phase.starts_with("create");
+        let most = if makes { seat.share(self.files) } else { self.made };
+        let mut number = 0;
+        while number < most && observer.go_on() {
             let path = seat.file(&directory, number);
             observer.operation(&mut || one(phase, &path, &data, &mut buffer))?;
+            number += 1;
+        }
+        if makes {
+            self.made = number;
+        }
+        if phase.starts_with("unlink") {
+            // What there was no time for goes untold, for its names are made again.
+            (number..self.made).try_for_each(|number| fs::remove_file(seat.file(&directory, number)))?;
+            self.made = 0;
         }
         Ok(())
     }

@@ -1,9 +1,12 @@
 //! `cofs bench`: the field's benchmarks, on any directory. What a suite can be told stands with the suite.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use cofs_bench::{Io, Kind, Launcher, Metarates, Options, Tree, run as measure, table, work};
-use serde_json::to_value;
+use cofs_bench::{
+    Io, Kind, Launcher, Metarates, Options, Place, Told, Tree, clean, join, place, run as measure, table,
+    work,
+};
+use serde_json::{json, to_value};
 
 use crate::{
     failure::{Done, Failure, plain},
@@ -13,7 +16,8 @@ use crate::{
 
 /// Measure a directory of any file system, or two in turns.
 ///
-/// A directory is made in DIR and removed. As root the caches of the machine are dropped before cold phases.
+/// A directory is made in DIR and removed. As root the caches of the machine are dropped before cold phases. Started
+/// by mpirun or srun on many nodes, its processes are the ranks of one run, and rank 0 says what it found.
 #[derive(clap::Args, Debug)]
 #[command(subcommand_value_name = "SUITE", subcommand_help_heading = "Suites")]
 pub struct Args {
@@ -26,6 +30,11 @@ enum What {
     Metarates(Measured<Metarates>),
     Tree(Measured<Tree>),
     Io(Measured<Io>),
+    /// Remove what runs that failed have left in DIR.
+    Clean {
+        #[arg(value_name = "DIR")]
+        directory: PathBuf,
+    },
     /// Be one of the processes of a bench.
     #[command(hide = true)]
     Worker,
@@ -51,13 +60,49 @@ struct Common {
     #[arg(long, value_name = "DIR")]
     vs: Option<PathBuf>,
 
-    /// Processes that work at the same time.
-    #[arg(short, long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
-    processes: u16,
+    /// Other mounts of the file system of DIR: processes take them in turn, and so stand for nodes.
+    #[arg(long, value_name = "DIR,...", value_delimiter = ',')]
+    mounts: Vec<PathBuf>,
+
+    /// Other mounts of the file system of --vs.
+    #[arg(long, value_name = "DIR,...", value_delimiter = ',', requires = "vs")]
+    vs_mounts: Vec<PathBuf>,
+
+    /// Processes that work at the same time, on this machine.
+    #[arg(short, long, visible_alias = "ranks", value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    processes: Option<u16>,
+
+    /// Which of --size processes this one is, where no launcher tells. Processes are counted from 0.
+    #[arg(long, value_name = "N", requires = "size", conflicts_with = "processes")]
+    rank: Option<u16>,
+
+    /// How many processes are started, each with its --rank.
+    #[arg(long, value_name = "N", requires = "rank", value_parser = clap::value_parser!(u16).range(1..=4096))]
+    size: Option<u16>,
+
+    /// Where rank 0 listens for the others.
+    #[arg(long, value_name = "HOST[:PORT]", env = cofs_bench::MEETING)]
+    rendezvous: Option<String>,
+
+    /// Rounds before those that count.
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16).range(..=1000))]
+    warm_ups: u16,
 
     /// How often everything is measured; medians are shown.
     #[arg(short = 'i', long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=1000))]
     repeats: u16,
+
+    /// No phase begins an operation after this time; counts hold as well, whichever is reached first.
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
+    seconds: Option<f64>,
+
+    /// Have the file system write what is dirty before each phase.
+    #[arg(long)]
+    sync: bool,
+
+    /// Drop the caches of the machine before each phase, cold or not.
+    #[arg(long)]
+    drop_caches: bool,
 
     /// Leave out what begins with cold caches.
     #[arg(long)]
@@ -73,18 +118,47 @@ pub fn run(args: &Args, form: Format, progress: Progress) -> Done {
         What::Worker => {
             work().map_err(|error| Failure::new(format!("a worker of a bench: {}", plain(&error))))
         }
+        What::Clean { directory } => remove(directory, form),
         What::Metarates(args) => bench(args, form, progress),
         What::Tree(args) => bench(args, form, progress),
         What::Io(args) => bench(args, form, progress),
     }
 }
 
+fn parse_seconds(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if seconds > 0.0 && seconds.is_finite() => Ok(seconds),
+        _ => Err("a number of seconds above 0".to_owned()),
+    }
+}
+
+fn failed(error: &std::io::Error) -> Failure {
+    Failure::new(format!("bench: {}", plain(error)))
+}
+
+fn remove(directory: &Path, form: Format) -> Done {
+    let removed = clean(directory).map_err(|error| failed(&error))?;
+    match form {
+        Format::Table => {
+            removed.iter().try_for_each(|path| Ok(output::print(&format!("{}\n", path.display()))?))
+        }
+        Format::Json => Ok(output::document(form, &json!({ "removed": removed }))?),
+    }
+}
+
 fn bench<S: clap::Args + Clone + Into<Kind>>(args: &Measured<S>, form: Format, progress: Progress) -> Done {
     let options = options(args.suite.clone().into(), &args.common)?;
-    let sign = progress.stage("measuring");
-    let report = measure(&options, &mut |what| sign.set_message(what.to_owned()));
+    if let Some(place) = options.place.as_ref().filter(|place| place.rank > 0) {
+        return join(&options, place).map_err(|error| failed(&error));
+    }
+    let sign = progress.count("measuring");
+    let report = measure(&options, &mut |step| {
+        sign.set_length(step.of as u64);
+        sign.set_position(step.done as u64);
+        sign.set_message(step.what.to_owned());
+    });
     drop(sign);
-    let report = report.map_err(|error| Failure::new(format!("bench: {}", plain(&error))))?;
+    let report = report.map_err(|error| failed(&error))?;
     match form {
         Format::Table => Ok(output::print(&table(&report))?),
         Format::Json => {
@@ -94,16 +168,38 @@ fn bench<S: clap::Args + Clone + Into<Kind>>(args: &Measured<S>, form: Format, p
     }
 }
 
+/// This process among those that a launcher started; none where it is told how many to start itself.
+fn seat(common: &Common) -> Done<Option<Place>> {
+    if common.processes.is_some() {
+        return Ok(None);
+    }
+    let told = Told {
+        rank: common.rank.map(usize::from),
+        size: common.size.map(usize::from),
+        meeting: common.rendezvous.clone(),
+    };
+    place(&told, &|name| std::env::var(name).ok()).map_err(|unclear| Failure::usage(unclear.to_string()))
+}
+
 fn options(suite: Kind, common: &Common) -> Done<Options> {
     let program = std::env::current_exe().map_err(|error| {
         Failure::new(format!("cannot find this program to start workers: {}", plain(&error)))
     })?;
+    let place = seat(common)?;
+    let processes = place.as_ref().map_or(common.processes.unwrap_or(1).into(), |place| place.size);
     Ok(Options {
         suite,
         directory: common.directory.clone(),
+        mounts: common.mounts.clone(),
         versus: common.vs.clone(),
-        processes: common.processes.into(),
+        versus_mounts: common.vs_mounts.clone(),
+        processes,
+        place,
+        warm_ups: common.warm_ups.into(),
         repeats: common.repeats.into(),
+        seconds: common.seconds,
+        sync: common.sync,
+        drop_caches: common.drop_caches,
         cold: !common.warm,
         beside: common.beside,
         launcher: Launcher { program, arguments: vec!["bench".into(), "worker".into()] },

@@ -1,0 +1,324 @@
+//! Many workers: on one machine, over TCP, in network namespaces that stand for nodes; and what becomes of a run
+//! when they disagree or are lost.
+
+use std::{
+    env, fs,
+    io::Read,
+    path::Path,
+    process::{Child, Command, ExitStatus, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use cofs_bench::{Io, Launcher, Metarates, Options, Place, join, run};
+use tempfile::TempDir;
+
+const METARATES: Metarates = Metarates { files: 200, own: false, small: 100, made: 0 };
+/// A run that takes longer than any test, if nothing ends it.
+const ENDLESS: u64 = 100_000_000;
+/// Longer than any of these tests may take.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+fn options(files: u64, directory: &Path) -> Options {
+    let program = env!("CARGO_BIN_EXE_cofs-bench-worker").into();
+    Options {
+        directory: directory.to_owned(),
+        launcher: Launcher { program, arguments: Vec::new() },
+        ..Options::new(Metarates { files, ..METARATES }.into())
+    }
+}
+
+fn entries(directory: &Path) -> usize {
+    fs::read_dir(directory).unwrap().count()
+}
+
+#[test]
+fn sixty_four_workers_run_on_this_machine() {
+    let dir = TempDir::new().unwrap();
+    let report = run(&Options { processes: 64, ..options(640, dir.path()) }, &mut |_| {}).unwrap();
+    for row in &report.rows {
+        assert_eq!((row.median.operations, row.median.processes.len()), (640, 64), "{}", row.phase);
+        assert!(row.median.processes.iter().all(|part| part.operations == 10), "{}", row.phase);
+    }
+    assert_eq!(report.conditions.nodes.len(), 1);
+    assert_eq!(entries(dir.path()), 0);
+}
+
+#[test]
+fn workers_take_other_mounts_of_the_file_system_in_turn() {
+    let dir = TempDir::new().unwrap();
+    let others = TempDir::new().unwrap();
+    let mount = others.path().join("mount");
+    std::os::unix::fs::symlink(dir.path(), &mount).unwrap();
+    let options = Options { processes: 4, mounts: vec![mount.clone()], ..options(40, dir.path()) };
+    let report = run(&options, &mut |_| {}).unwrap();
+    assert_eq!(report.rows.first().unwrap().median.operations, 40);
+    // A directory that is not the same one is noticed.
+    let options = Options { mounts: vec![others.path().to_owned()], beside: true, ..options };
+    let error = run(&options, &mut |_| {}).unwrap_err().to_string();
+    assert!(error.contains("rank 1") && error.contains("not the file system that rank 0 sees"), "{error}");
+}
+
+#[test]
+fn warm_ups_do_not_count_and_time_ends_a_phase() {
+    let dir = TempDir::new().unwrap();
+    let mut rounds = Vec::new();
+    let options = Options {
+        warm_ups: 2,
+        repeats: 1,
+        seconds: Some(1e-9),
+        processes: 3,
+        ..options(ENDLESS, dir.path())
+    };
+    // No space would be enough for so many.
+    let options = Options { suite: Metarates { files: 100_000, ..METARATES }.into(), ..options };
+    let report = run(&options, &mut |step| rounds.push((step.done, step.of))).unwrap();
+    for row in &report.rows {
+        assert_eq!((row.samples.len(), row.median.operations), (1, 3), "{}", row.phase);
+    }
+    let steps = rounds.len();
+    assert_eq!(rounds, (0..steps).map(|done| (done, steps)).collect::<Vec<_>>());
+    assert_eq!(steps % 3, 0);
+    let large = Options { suite: Io { large: 8 << 20, random: 1000, written: 0 }.into(), ..options };
+    let report = run(&large, &mut |_| {}).unwrap();
+    let operations = |phase: &str| report.samples(phase, 0).first().unwrap().operations;
+    // The write of one piece, and the fsync.
+    assert_eq!((operations("write"), operations("read"), operations("random read")), (6, 3, 3));
+    assert_eq!(entries(dir.path()), 0);
+}
+
+/// What this program is when a test starts it anew: one rank.
+#[test]
+fn a_rank() {
+    let Ok(told) = env::var("COFS_BENCH_TEST_RANK") else { return };
+    let mut words = told.split(' ');
+    let mut next = || words.next().unwrap();
+    let number = |text: &str| text.parse().unwrap();
+    let (rank, size, files): (usize, usize, u64) =
+        (number(next()) as usize, number(next()) as usize, number(next()));
+    let place = Place { rank, size, meeting: next().to_owned() };
+    let options =
+        Options { processes: size, place: Some(place.clone()), ..options(files, Path::new(next())) };
+    let result = match rank {
+        0 => run(&options, &mut |_| {}).map(|report| {
+            println!("phases {} operations {}", report.rows.len(), report.rows[0].median.operations);
+        }),
+        _ => join(&options, &place),
+    };
+    if let Err(error) = result {
+        eprintln!("bench: {error}");
+        std::process::exit(1);
+    }
+    std::process::exit(0);
+}
+
+struct Rank {
+    child: Child,
+}
+
+/// Starts a rank as a process of its own, in the namespace of this name if there is one.
+fn rank(node: Option<&str>, rank: usize, size: usize, files: u64, meeting: &str, directory: &Path) -> Rank {
+    let program = env::current_exe().unwrap();
+    let mut command = match node {
+        None => Command::new(program),
+        Some(node) => {
+            let mut command = Command::new("ip");
+            command.args(["netns", "exec", node]).arg(program);
+            command
+        }
+    };
+    let told = format!("{rank} {size} {files} {meeting} {}", directory.display());
+    command.args(["--exact", "a_rank", "--nocapture"]).env("COFS_BENCH_TEST_RANK", told);
+    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    Rank { child }
+}
+
+impl Rank {
+    /// How it ended, and what it said.
+    fn end(mut self, patience: Duration) -> (ExitStatus, String) {
+        let begin = Instant::now();
+        let status = loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                break status;
+            }
+            assert!(begin.elapsed() < patience, "a rank does not end");
+            thread::sleep(Duration::from_millis(10));
+        };
+        let mut text = String::new();
+        self.child.stdout.take().unwrap().read_to_string(&mut text).unwrap();
+        self.child.stderr.take().unwrap().read_to_string(&mut text).unwrap();
+        (status, text)
+    }
+}
+
+impl Drop for Rank {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A port of this machine that nobody listens at.
+fn free_port() -> u16 {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+#[test]
+fn ranks_meet_over_tcp() {
+    let dir = TempDir::new().unwrap();
+    let meeting = format!("127.0.0.1:{}", free_port());
+    // Rank 0 comes last.
+    let ranks: Vec<Rank> =
+        (0..4).rev().map(|number| rank(None, number, 4, 40, &meeting, dir.path())).collect();
+    let said: Vec<(ExitStatus, String)> = ranks.into_iter().map(|rank| rank.end(PATIENCE)).collect();
+    assert!(said.iter().all(|(status, _)| status.success()), "{said:?}");
+    assert!(said.last().unwrap().1.contains("operations 40"), "{said:?}");
+    assert_eq!(entries(dir.path()), 0);
+}
+
+#[test]
+fn a_rank_that_was_told_something_else_ends_the_run_before_anything_is_written() {
+    let dir = TempDir::new().unwrap();
+    let meeting = format!("127.0.0.1:{}", free_port());
+    let files = [40, 40, 41];
+    let ranks: Vec<Rank> =
+        (0..3).map(|number| rank(None, number, 3, files[number], &meeting, dir.path())).collect();
+    for said in ranks.into_iter().map(|rank| rank.end(PATIENCE)) {
+        assert!(!said.0.success());
+        assert!(said.1.contains("rank 2 on") && said.1.contains("files: 41, not 40"), "{said:?}");
+    }
+    assert_eq!(entries(dir.path()), 0);
+}
+
+#[test]
+fn strangers_at_the_port_are_no_business_of_the_run() {
+    use std::io::Write;
+    let dir = TempDir::new().unwrap();
+    let meeting = format!("127.0.0.1:{}", free_port());
+    let first = rank(None, 0, 2, 40, &meeting, dir.path());
+    let stranger = || loop {
+        match std::net::TcpStream::connect(&meeting) {
+            Ok(stream) => break stream,
+            Err(_) => thread::sleep(Duration::from_millis(10)),
+        }
+    };
+    let silent = stranger();
+    stranger().write_all(b"GET / HTTP/1.0\r\n\r\n").unwrap();
+    stranger().write_all(&[0, 0, 0, 2, b'{', b'}']).unwrap();
+    let second = rank(None, 1, 2, 40, &meeting, dir.path());
+    for rank in [first, second] {
+        let (status, text) = rank.end(PATIENCE);
+        assert!(status.success(), "{text}");
+    }
+    drop(silent);
+}
+
+/// Network namespaces, joined by a bridge in one more. They go with this.
+struct Nodes {
+    names: Vec<String>,
+}
+
+impl Nodes {
+    /// As many as this, at 10.119.0.1 and so on; nothing where the machine does not let this user make them.
+    fn new(count: usize) -> Option<Self> {
+        let mut nodes = Self { names: Vec::new() };
+        let prefix = format!("cb{}", std::process::id());
+        let hub = format!("{prefix}h{count}");
+        for name in (0..count).map(|n| format!("{prefix}n{count}{n}")).chain([hub.clone()]) {
+            if !ip(&["netns", "add", &name]) {
+                return None;
+            }
+            nodes.names.push(name);
+        }
+        let within = |node: &str, words: &[&str]| assert!(ip(&[&["-n", node], words].concat()), "{words:?}");
+        within(&hub, &["link", "add", "hub", "type", "bridge"]);
+        within(&hub, &["link", "set", "hub", "up"]);
+        for (number, node) in nodes.names.iter().take(count).enumerate() {
+            let (port, address) = (format!("port{number}"), format!("10.119.0.{}/24", number + 1));
+            within(&hub, &["link", "add", &port, "type", "veth", "peer", "name", "net", "netns", node]);
+            within(&hub, &["link", "set", &port, "master", "hub", "up"]);
+            within(node, &["address", "add", &address, "dev", "net"]);
+            within(node, &["link", "set", "net", "up"]);
+            within(node, &["link", "set", "lo", "up"]);
+        }
+        Some(nodes)
+    }
+
+    /// Takes a node off the network, without a word to anybody.
+    fn cut(&self, number: usize) {
+        let hub = self.names.last().unwrap();
+        assert!(ip(&["-n", hub, "link", "set", &format!("port{number}"), "down"]));
+    }
+
+    fn ranks(&self, size: usize, files: u64, directory: &Path) -> Vec<Rank> {
+        let nodes = self.names.len() - 1;
+        let start = |number: usize| {
+            let node = self.names.get(number * nodes / size).unwrap();
+            rank(Some(node), number, size, files, "10.119.0.1:4711", directory)
+        };
+        (0..size).map(start).collect()
+    }
+}
+
+impl Drop for Nodes {
+    fn drop(&mut self) {
+        for name in &self.names {
+            ip(&["netns", "delete", name]);
+        }
+    }
+}
+
+fn ip(words: &[&str]) -> bool {
+    let status = Command::new("ip").args(words).stderr(Stdio::null()).status();
+    status.is_ok_and(|status| status.success())
+}
+
+/// Waits until the run has made some files.
+fn half_way(directory: &Path) {
+    let begin = Instant::now();
+    let files = || {
+        let run = fs::read_dir(directory).ok()?.next()?.ok()?.path();
+        Some(fs::read_dir(run.join("shared")).ok()?.take(50).count())
+    };
+    while files().unwrap_or(0) < 50 {
+        assert!(begin.elapsed() < PATIENCE, "the run does not begin");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn eight_ranks_on_four_nodes_run_and_the_loss_of_one_ends_all() {
+    let Some(nodes) = Nodes::new(4) else {
+        assert!(!rustix::process::geteuid().is_root(), "root cannot make network namespaces");
+        eprintln!("not root: no network namespaces, not tested");
+        return;
+    };
+    let dir = TempDir::new().unwrap();
+    let said: Vec<(ExitStatus, String)> =
+        nodes.ranks(8, 80, dir.path()).into_iter().map(|rank| rank.end(PATIENCE)).collect();
+    assert!(said.iter().all(|(status, _)| status.success()), "{said:?}");
+    assert_eq!(entries(dir.path()), 0);
+
+    // One is killed.
+    lost(&nodes, |ranks| ranks[5].child.kill().unwrap());
+    // One is cut off.
+    lost(&nodes, |_| nodes.cut(3));
+}
+
+/// A run in the midst of which `accident` happens to rank 5, or to all of rank 5's node: every other process ends
+/// within 10 s, and rank 0 says why and what is left.
+fn lost(nodes: &Nodes, accident: impl FnOnce(&mut Vec<Rank>)) {
+    let dir = TempDir::new().unwrap();
+    // Files enough for a long run, but not more than the file system has room for.
+    let mut ranks = nodes.ranks(8, 1_000_000, dir.path());
+    half_way(dir.path());
+    accident(&mut ranks);
+    let begin = Instant::now();
+    let said: Vec<(ExitStatus, String)> = ranks.into_iter().map(|rank| rank.end(PATIENCE)).collect();
+    let took = begin.elapsed();
+    assert!(said.iter().all(|(status, _)| !status.success()), "{said:?}");
+    let first = &said.first().unwrap().1;
+    assert!(first.contains("was lost") && first.contains("is left in"), "{first}");
+    assert!(took < Duration::from_secs(10), "they took {took:?} to end");
+    eprintln!("all ended {took:?} after the accident");
+}
