@@ -5,13 +5,16 @@ use std::{fmt, fs, path::Path};
 use serde::{Deserialize, Serialize};
 
 /// The machine and the file system of one directory.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Environment {
     pub directory: String,
     /// The type and source of the mount that the directory lies on, as `/proc/self/mountinfo` has them.
     pub file_system: String,
     pub source: String,
+    pub mount_options: String,
     pub kernel: String,
+    /// The name that it gives itself.
+    pub processor: String,
     pub processors: usize,
     pub memory_mib: u64,
 }
@@ -19,35 +22,54 @@ pub struct Environment {
 impl Environment {
     pub fn of(directory: &Path) -> Self {
         let real = fs::canonicalize(directory).unwrap_or_else(|_| directory.to_owned());
-        let (file_system, source) = mount_of(&real).unwrap_or_default();
+        let (file_system, source, mount_options) = mount_of(&real).unwrap_or_default();
         let kernel = rustix::system::uname().release().to_string_lossy().into_owned();
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let memory = rustix::system::sysinfo();
         let memory_mib = (memory.totalram as u64 * u64::from(memory.mem_unit)) >> 20;
-        Self { directory: real.display().to_string(), file_system, source, kernel, processors, memory_mib }
+        Self {
+            directory: real.display().to_string(),
+            file_system,
+            source,
+            mount_options,
+            kernel,
+            processor: processor().unwrap_or_default(),
+            processors,
+            memory_mib,
+        }
     }
 }
 
 impl fmt::Display for Environment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { directory, file_system, source, kernel, processors, memory_mib } = self;
+        let Self { directory, file_system, source, mount_options, kernel, processor, processors, memory_mib } =
+            self;
         write!(
             f,
-            "{directory} ({file_system} of {source}; Linux {kernel}, {processors} CPUs, {memory_mib} MiB)"
+            "{directory} ({file_system} of {source}, {mount_options}; Linux {kernel}, {processors} CPUs ({processor}), {memory_mib} MiB)"
         )
     }
 }
 
-/// Type and source of the longest mount point above `path` (proc_pid_mountinfo(5)).
-fn mount_of(path: &Path) -> Option<(String, String)> {
+fn processor() -> Option<String> {
+    let text = fs::read_to_string("/proc/cpuinfo").ok()?;
+    let line = text.lines().find(|line| line.starts_with("model name") || line.starts_with("Model"))?;
+    Some(line.split_once(':')?.1.trim().to_owned())
+}
+
+/// Type, source and options of the longest mount point above `path` (proc_pid_mountinfo(5)): those of the mount, then
+/// those of the file system.
+fn mount_of(path: &Path) -> Option<(String, String, String)> {
     let text = fs::read_to_string("/proc/self/mountinfo").ok()?;
     let mounts = text.lines().filter_map(|line| {
         let (before, after) = line.split_once(" - ")?;
-        let point = before.split(' ').nth(4)?;
+        let mut before = before.split(' ').skip(4);
+        let (point, of_mount) = (before.next()?, before.next()?);
         let mut rest = after.split(' ');
-        Some((point, rest.next()?.to_owned(), rest.next()?.to_owned()))
+        let (kind, source) = (rest.next()?.to_owned(), rest.next()?.to_owned());
+        Some((point, kind, source, format!("{of_mount} {}", rest.next().unwrap_or_default())))
     });
     let above = mounts.filter(|(point, ..)| path.starts_with(point));
     // The last of equals lies on top.
-    above.max_by_key(|(point, ..)| point.len()).map(|(_, kind, source)| (kind, source))
+    above.max_by_key(|(point, ..)| point.len()).map(|(_, kind, source, options)| (kind, source, options))
 }

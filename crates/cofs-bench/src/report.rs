@@ -155,7 +155,7 @@ fn middle(samples: &[Figure]) -> Figure {
     sorted.into_iter().nth(samples.len() / 2).unwrap_or_default()
 }
 
-fn range(values: impl Iterator<Item = f64>) -> [f64; 2] {
+pub(crate) fn range(values: impl Iterator<Item = f64>) -> [f64; 2] {
     values.fold([f64::INFINITY, f64::NEG_INFINITY], |[low, high], v| [low.min(v), high.max(v)])
 }
 
@@ -178,7 +178,7 @@ pub fn table(report: &Report) -> String {
 }
 
 /// The options that a suite was given, without those that were not.
-fn said(options: &Value) -> String {
+pub(crate) fn said(options: &Value) -> String {
     let of_suite = options.as_object().and_then(|kind| kind.values().next()).and_then(Value::as_object);
     let given = of_suite.into_iter().flatten().filter_map(|(name, value)| match value {
         Value::Null | Value::Bool(false) => None,
@@ -190,7 +190,7 @@ fn said(options: &Value) -> String {
 }
 
 fn heading(compared: bool) -> Vec<String> {
-    let mut words = vec!["phase", "A", "unit", "p50", "p99", "p99.9", "max"];
+    let mut words = vec!["phase", "A", "spread", "unit", "p50", "p99", "p99.9", "max"];
     if compared {
         words.extend(["B", "A/B", "least", "most"]);
     }
@@ -199,7 +199,7 @@ fn heading(compared: bool) -> Vec<String> {
 
 fn cells(row: &Row) -> Vec<String> {
     let Figure { value, p50_nanos, p99_nanos, p999_nanos, max_nanos, .. } = row.median;
-    let mut cells = vec![row.phase.clone(), number(value), row.unit.name().to_owned()];
+    let mut cells = vec![row.phase.clone(), number(value), spread(row), row.unit.name().to_owned()];
     cells.extend([p50_nanos, p99_nanos, p999_nanos, max_nanos].map(duration));
     if let Some(versus) = &row.versus {
         let [least, most] = versus.ratio_range;
@@ -209,11 +209,20 @@ fn cells(row: &Row) -> Vec<String> {
     cells
 }
 
-fn number(value: f64) -> String {
+/// From the least to the greatest value, as a part of the median.
+fn spread(row: &Row) -> String {
+    let [least, most] = row.range;
+    match row.samples.len() {
+        0 | 1 => String::new(),
+        _ => format!("{:.0} %", (most - least) / row.median.value * 100.0),
+    }
+}
+
+pub(crate) fn number(value: f64) -> String {
     if value >= 100.0 { format!("{value:.0}") } else { format!("{value:.3}") }
 }
 
-fn duration(nanos: u64) -> String {
+pub(crate) fn duration(nanos: u64) -> String {
     match nanos {
         0..10_000 => format!("{:.1} µs", nanos as f64 / 1e3),
         10_000..1_000_000 => format!("{:.0} µs", nanos as f64 / 1e3),

@@ -13,6 +13,8 @@ pub enum Format {
     Table,
     /// One JSON document, for programs.
     Json,
+    /// Comma-separated values, for spreadsheets: a line for each measurement of a bench, for each field of anything else.
+    Csv,
 }
 
 /// Writes `text`; a reader that has gone away (`cofs status | head -1`) is no error.
@@ -28,10 +30,10 @@ pub fn print(text: &str) -> io::Result<()> {
 pub fn document(format: Format, document: &Value) -> io::Result<()> {
     match format {
         Format::Json => print(&format!("{document:#}\n")),
-        Format::Table => {
+        Format::Table | Format::Csv => {
             let mut rows = Vec::new();
             flatten("", document, &mut rows);
-            print(&columns(&rows))
+            print(&if format == Format::Csv { comma_separated(&rows) } else { columns(&rows) })
         }
     }
 }
@@ -92,6 +94,16 @@ fn columns(rows: &[[String; 2]]) -> String {
     rows.iter().map(|[name, value]| format!("{name:<width$}  {value}\n")).collect()
 }
 
+/// RFC 4180, `name,value`.
+fn comma_separated(rows: &[[String; 2]]) -> String {
+    let quoted = |cell: &String| match cell.contains([',', '"', '\n', '\r']) {
+        true => format!("\"{}\"", cell.replace('"', "\"\"")),
+        false => cell.clone(),
+    };
+    let lines = rows.iter().map(|[name, value]| format!("{},{}\n", quoted(name), quoted(value)));
+    std::iter::once("name,value\n".to_owned()).chain(lines).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -106,6 +118,12 @@ mod tests {
         flatten("", &document, &mut rows);
         assert!(rows.contains(&["pools.fast.free_bytes".to_owned(), "4.00 KiB".to_owned()]));
         assert!(rows.contains(&["tags".to_owned(), "a, b".to_owned()]));
+    }
+
+    #[test]
+    fn comma_separated_values_are_quoted() {
+        let rows = [["a,b".to_owned(), "c \"d\"".to_owned()], ["e".to_owned(), "f".to_owned()]];
+        assert_eq!(comma_separated(&rows), "name,value\n\"a,b\",\"c \"\"d\"\"\"\ne,f\n");
     }
 
     #[test]

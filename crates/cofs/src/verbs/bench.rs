@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use cofs_bench::{
-    Io, Kind, Launcher, Metarates, Options, Place, Told, Tree, clean, join, place, run as measure, table,
-    work,
+    Heading, Io, Kind, Launcher, Metarates, Options, Place, Told, Tree, clean, csv, join, page, place,
+    results, run as measure, table, work,
 };
 use serde_json::{json, to_value};
 
@@ -30,6 +30,8 @@ enum What {
     Metarates(Measured<Metarates>),
     Tree(Measured<Tree>),
     Io(Measured<Io>),
+    /// Make one page, with plots and tables, of results (of `cofs bench --output json`).
+    Report(PageArgs),
     /// Remove what runs that failed have left in DIR.
     Clean {
         #[arg(value_name = "DIR")]
@@ -118,11 +120,46 @@ pub fn run(args: &Args, form: Format, progress: Progress) -> Done {
         What::Worker => {
             work().map_err(|error| Failure::new(format!("a worker of a bench: {}", plain(&error))))
         }
+        What::Report(args) => write_page(args),
         What::Clean { directory } => remove(directory, form),
         What::Metarates(args) => bench(args, form, progress),
         What::Tree(args) => bench(args, form, progress),
         What::Io(args) => bench(args, form, progress),
     }
+}
+
+#[derive(clap::Args, Debug)]
+struct PageArgs {
+    /// Files of results; one may hold many, one after the other.
+    #[arg(value_name = "RESULTS", required = true)]
+    results: Vec<PathBuf>,
+
+    /// Where the page goes.
+    #[arg(short, value_name = "FILE", default_value = "report.html")]
+    page: PathBuf,
+
+    /// How the directory, and the one that it is compared with, are called; else by their file systems.
+    #[arg(long, value_name = "NAME,NAME", value_delimiter = ',', num_args = 1..=2)]
+    names: Vec<String>,
+
+    #[arg(long, value_name = "TEXT", default_value = "What was measured")]
+    title: String,
+}
+
+fn write_page(args: &PageArgs) -> Done {
+    let mut all = Vec::new();
+    for path in &args.results {
+        let text = std::fs::read_to_string(path).map_err(|error| Failure::io("cannot read", path, &error))?;
+        let found = results(&text).map_err(|error| {
+            Failure::new(format!("{} holds no results of a bench: {error}", path.display()))
+                .next("write them with cofs bench --output json")
+        })?;
+        all.extend(found);
+    }
+    let heading = Heading { title: args.title.clone(), names: args.names.clone() };
+    let page =
+        page(&all, &heading).map_err(|error| Failure::new(format!("cannot draw the page: {error}")))?;
+    std::fs::write(&args.page, page).map_err(|error| Failure::io("cannot write", &args.page, &error))
 }
 
 fn parse_seconds(text: &str) -> Result<f64, String> {
@@ -139,7 +176,7 @@ fn failed(error: &std::io::Error) -> Failure {
 fn remove(directory: &Path, form: Format) -> Done {
     let removed = clean(directory).map_err(|error| failed(&error))?;
     match form {
-        Format::Table => {
+        Format::Table | Format::Csv => {
             removed.iter().try_for_each(|path| Ok(output::print(&format!("{}\n", path.display()))?))
         }
         Format::Json => Ok(output::document(form, &json!({ "removed": removed }))?),
@@ -161,6 +198,7 @@ fn bench<S: clap::Args + Clone + Into<Kind>>(args: &Measured<S>, form: Format, p
     let report = report.map_err(|error| failed(&error))?;
     match form {
         Format::Table => Ok(output::print(&table(&report))?),
+        Format::Csv => Ok(output::print(&csv(&[report]))?),
         Format::Json => {
             let report = to_value(&report).map_err(|error| Failure::new(error.to_string()))?;
             Ok(output::document(form, &report)?)

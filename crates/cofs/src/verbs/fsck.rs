@@ -187,7 +187,7 @@ impl Report {
             "more_problems": self.more,
         });
         match form {
-            Format::Json => output::document(form, &summary).map_err(Failure::from),
+            Format::Json | Format::Csv => output::document(form, &summary).map_err(Failure::from),
             Format::Table => self.print_words(summary),
         }
     }
