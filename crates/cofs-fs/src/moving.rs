@@ -105,9 +105,6 @@ impl<M: MetadataDriver> Cofs<M> {
         if merged.atime_changed {
             self.metadata.touch_atime(inode.ino, now.atime).await?;
         }
-        if state.writing.is_some() && state.set_id_since.is_some() {
-            self.settle(inode.ino, state, false).await?;
-        }
         let mut bytes = vec![0; usize::try_from(now.size_bytes).unwrap_or(0)];
         let count = object.file.read_at(&mut bytes, 0)?;
         bytes.truncate(count);

@@ -57,8 +57,6 @@ pub(crate) struct State {
     pub(crate) atime_before: Option<Timestamp>,
     /// It has set-user-id or set-group-id.
     pub(crate) set_id: bool,
-    /// The object's mtime and size when set-id bits were set while passthrough writers had it open.
-    pub(crate) set_id_since: Option<(Timestamp, u64)>,
     pub(crate) born: Option<Born>,
     /// Space beyond the end was asked for: moving the file inline would lose it.
     pub(crate) preallocated: bool,

@@ -95,12 +95,11 @@ impl<M: MetadataDriver> Cofs<M> {
         Ok(())
     }
 
-    /// Passthrough, if the kernel takes the object. Files with set-id bits go through the daemon, which takes
-    /// these bits away when someone else writes; the kernel would not.
+    /// Passthrough, if the kernel takes the object.
     pub(crate) fn choose_path(&self, state: &mut State, record: &Attributes) -> FsResult<()> {
         let object = Arc::clone(state.object()?);
         let pool = object.file.id().pool();
-        let Some(kernel) = self.passthrough_of(pool).filter(|_| !state.set_id) else { return Ok(()) };
+        let Some(kernel) = self.passthrough_of(pool) else { return Ok(()) };
         match object.register(kernel) {
             Ok(_) => {
                 state.atime_before = Some(self.access_time_below(&object.file, record)?);

@@ -11,7 +11,6 @@ use cofs_types::{Attributes, Credentials, FsResult, InodeId, Layout, SetAttribut
 use crate::{
     Cofs, Context,
     open_inode::{Merged, OpenInode, State, Writing},
-    session::SET_ID_BITS,
 };
 
 impl<M: MetadataDriver> Cofs<M> {
@@ -64,8 +63,7 @@ impl<M: MetadataDriver> Cofs<M> {
     pub(crate) async fn settle(&self, ino: InodeId, state: &mut State, leave: bool) -> FsResult<()> {
         let record = self.metadata.node(ino).await?.value.attributes;
         let merged = self.merge(state, &record)?;
-        let kill = killed_set_id(state, &merged) && record.permissions & SET_ID_BITS != 0;
-        self.metadata.settle(ino, &settled(&merged, kill), leave).await?;
+        self.metadata.settle(ino, &settled(&merged, false), leave).await?;
         failpoint("fs.settle.committed");
         state.atime_before = Some(merged.stat.atime);
         state.writing = (!leave).then_some(Writing { before: Some(merged.stat) });
@@ -128,12 +126,4 @@ pub(crate) fn settled(merged: &Merged, kill_set_id: bool) -> Settled {
         ctime: merged.data_changed.then_some(now.ctime),
         kill_set_id,
     }
-}
-
-/// Whether data was written through the kernel after set-id bits had been given: the daemon does not see who
-/// wrote, so the bits go.
-fn killed_set_id(state: &State, merged: &Merged) -> bool {
-    state
-        .set_id_since
-        .is_some_and(|(mtime, size)| merged.stat.mtime != mtime || merged.stat.size_bytes != size)
 }

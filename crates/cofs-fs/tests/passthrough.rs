@@ -2,8 +2,8 @@
 
 mod common;
 
-use cofs_fs::{DataPath, FileSystem, FsOptions, run};
-use cofs_types::{OpenFlags, SetAttributes};
+use cofs_fs::{Context, DataPath, FileSystem, FsOptions, run};
+use cofs_types::{Credentials, FsError, OpenFlags, SetAttributes};
 use common::*;
 use rustix::io::Errno;
 
@@ -114,29 +114,49 @@ fn a_directory_of_large_files_gets_passthrough_from_the_first_byte() {
     assert_eq!(volume.contents(ino), pattern(INLINE_MAX * 3, 4));
 }
 
+/// Who writes through the kernel, the daemon does not see; it is told before, if that one may not keep them.
 #[test]
-fn set_id_bits_do_not_outlive_a_write_by_the_kernel() {
+fn set_id_bits_go_at_the_kernels_word_and_not_without() {
     let (world, kernel) = World::with_passthrough();
     let volume = world.mount();
-    let set_id = SetAttributes { permissions: Some(0o4755), ..SetAttributes::default() };
+    let chmod = |ino, bits| {
+        volume.setattr(ino, SetAttributes { permissions: Some(bits), ..SetAttributes::default() }).unwrap();
+    };
+    let bob = Context { credentials: Credentials { uid: 7, ..CONTEXT.credentials }, ..CONTEXT };
+    let word = |ino| run(volume.fs.setattr(&bob, ino, None, &SetAttributes::KILL_SET_ID));
     let (ino, file) = volume.create("a");
     volume.write(ino, file, 0, &pattern(INLINE_MAX * 2, 1));
     volume.close(ino, file);
 
     let file = volume.open(ino, RW);
-    kernel.write(backing(file), 0, b"before");
-    volume.setattr(ino, set_id).unwrap();
-    volume.close(ino, file);
-    assert_eq!(volume.stat(ino).permissions, 0o4755, "as cp -p and tar do");
-
-    let file = volume.open(ino, RW);
-    assert!(matches!(file.data_path, DataPath::Cached { .. }), "writes to it are watched");
-    volume.close(ino, file);
-
-    volume.setattr(ino, SetAttributes { permissions: Some(0o755), ..set_id }).unwrap();
-    let file = volume.open(ino, RW);
-    volume.setattr(ino, set_id).unwrap();
+    chmod(ino, 0o6755);
     kernel.write(backing(file), 0, &pattern(INLINE_MAX * 3, 9));
     volume.close(ino, file);
+    assert_eq!(volume.stat(ino).permissions, 0o6755, "root has written");
+
+    let (file, other) = (volume.open(ino, RW), volume.open(ino, RW));
+    kernel.write(backing(file), 0, b"root again");
+    assert_eq!(volume.stat(ino).permissions, 0o6755);
+    assert_eq!(word(ino).unwrap().attributes.permissions, 0o755, "told at once");
+    kernel.write(backing(file), 0, b"another");
+    volume.close(ino, file);
     assert_eq!(volume.stat(ino).permissions, 0o755);
+    chmod(ino, 0o6644);
+    volume.close(ino, other);
+    assert_eq!(volume.stat(ino).permissions, 0o6644, "set after the write");
+
+    assert!(matches!(word(ino), Err(FsError::NotPermitted)), "nobody has it open for writing");
+    let reader = volume.open(ino, RO);
+    assert!(matches!(word(ino), Err(FsError::NotPermitted)));
+    let writer = volume.open(ino, RW);
+    assert_eq!(
+        word(ino).unwrap().attributes.permissions,
+        0o2644,
+        "a group that may not execute keeps its bit"
+    );
+    volume.close(ino, reader);
+    volume.close(ino, writer);
+    chmod(ino, 0o4755);
+    volume.setattr(ino, SetAttributes::KILL_SET_ID).unwrap();
+    assert_eq!(volume.stat(ino).permissions, 0o755, "a chown by root that names nobody");
 }

@@ -205,6 +205,8 @@ pub mod setattr {
     pub const ATIME_NOW: u32 = 1 << 7;
     pub const MTIME_NOW: u32 = 1 << 8;
     pub const KILL_SUIDGID: u32 = 1 << 11;
+    /// All that is to be set.
+    pub const SETS: u32 = MODE | UID | GID | SIZE | ATIME | MTIME;
 }
 
 /// `open_flags` of an answer to OPEN, CREATE and OPENDIR.

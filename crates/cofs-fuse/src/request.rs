@@ -521,7 +521,9 @@ fn attributes_to_set(arg: abi::SetattrIn) -> Parsed<Operation<'static>> {
         atime: time(setattr::ATIME, setattr::ATIME_NOW, arg.atime, arg.atimensec)?,
         mtime: time(setattr::MTIME, setattr::MTIME_NOW, arg.mtime, arg.mtimensec)?,
         ctime: None,
-        kill_set_id: asked(setattr::KILL_SUIDGID),
+        // With nothing to set: the kernel's `file_remove_privs`, before a write by one who may not keep the set-id
+        // bits. It has taken them out of the request, because killing them is ours (`HANDLE_KILLPRIV_V2`).
+        kill_set_id: asked(setattr::KILL_SUIDGID) || arg.valid & setattr::SETS == 0,
     };
     if change.size_bytes.is_some_and(|size| size > limits::FILE_BYTES_MAX) {
         return Err(FsError::FileTooLarge.into());

@@ -105,8 +105,23 @@ pub struct SetAttributes {
     pub mtime: Option<SetTime>,
     /// Only cofs itself sets this (restore, `load`); else it follows every change.
     pub ctime: Option<Timestamp>,
-    /// The caller lacks the privilege to keep set-id bits over this change (`FATTR_KILL_SUIDGID`).
+    /// The caller lacks the privilege to keep set-id bits over this change (`FATTR_KILL_SUIDGID`). Alone: over a
+    /// change of the file's bytes that comes next.
     pub kill_set_id: bool,
+}
+
+impl SetAttributes {
+    /// Nothing but the set-id bits goes.
+    pub const KILL_SET_ID: Self = Self {
+        permissions: None,
+        uid: None,
+        gid: None,
+        size_bytes: None,
+        atime: None,
+        mtime: None,
+        ctime: None,
+        kill_set_id: true,
+    };
 }
 
 /// What a new inode is to be.

@@ -44,9 +44,27 @@ impl<M: MetadataDriver> Cofs<M> {
             self.do_truncate(ctx, ino, handle.is_none(), Cut { size, change }).await?;
             self.metadata.node(ino).await?
         } else {
+            if *change == SetAttributes::KILL_SET_ID {
+                self.check_may_kill_set_id(&ctx.credentials, ino).await?;
+            }
             self.set_attributes(&ctx.credentials, ino, change).await?
         };
         self.stat_of(answer).await
+    }
+
+    /// The kernel sends the same request when somebody who may not keep the set-id bits writes to an open file, and
+    /// for a chown(2) that names neither owner nor group, of which Linux's own file systems let only the owner take
+    /// these bits. It does not say which of the two it is: the first one needs a file that is open for writing.
+    /// Errors: `NotPermitted`.
+    async fn check_may_kill_set_id(&self, c: &Credentials<'_>, ino: InodeId) -> FsResult<()> {
+        let node = self.metadata.node(ino).await?.value;
+        if c.uid == 0 || c.uid == node.attributes.uid || node.attributes.permissions & SET_ID_BITS == 0 {
+            return Ok(());
+        }
+        match self.opens.get(ino) {
+            Some(inode) if inode.shared().await.writers > 0 => Ok(()),
+            _ => Err(FsError::NotPermitted),
+        }
     }
 
     async fn set_attributes(
@@ -82,10 +100,6 @@ impl<M: MetadataDriver> Cofs<M> {
         state.set_id = node.attributes.permissions & SET_ID_BITS != 0;
         if state.object_tells() && (change.mtime.is_some() || change.atime.is_some()) {
             self.set_object_times(state, &node, change)?;
-        }
-        if change.permissions.is_some() && state.passthrough && state.writers > 0 {
-            let stat = state.object()?.file.stat()?;
-            state.set_id_since = state.set_id.then_some((stat.mtime, stat.size_bytes));
         }
         Ok(node)
     }

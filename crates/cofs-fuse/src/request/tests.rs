@@ -175,6 +175,12 @@ fn arguments_arrive_where_they_belong() {
     assert_eq!((change.size_bytes, change.uid, change.kill_set_id), (Some(10), None, true));
     assert_eq!(change.atime, Some(SetTime::Now));
     assert_eq!(change.mtime, Some(SetTime::To(Timestamp { secs: -5, nanos: 9 })));
+    let nothing = abi::SetattrIn { valid: setattr::FH, fh: 7, ..Default::default() };
+    let bytes = message(opcode::SETATTR, nothing.as_bytes(), &[]);
+    let Ok(Operation::Setattr { change, .. }) = parse(&Message::from_bytes(&bytes).unwrap(), EXT) else {
+        panic!("no SETATTR")
+    };
+    assert_eq!(change, SetAttributes::KILL_SET_ID);
     let flags = open_flags((libc::O_WRONLY | libc::O_APPEND | libc::O_DSYNC) as u32, 1);
     assert_eq!(
         (flags.access, flags.append, flags.data_sync, flags.sync),

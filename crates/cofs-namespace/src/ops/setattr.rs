@@ -76,6 +76,9 @@ impl Namespace {
                 inode.mtime = now;
                 content_changed(tx, ino, inode, change.kill_set_id)?;
             }
+            if *change == SetAttributes::KILL_SET_ID && inode.kind != FileKind::Directory {
+                inode.permissions = without_set_id(inode.permissions);
+            }
             chown(tx, c, ino, inode, change)?;
             if let Some(permissions) = change.permissions {
                 chmod(tx, c, ino, inode, permissions)?;

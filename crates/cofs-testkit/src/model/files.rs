@@ -104,8 +104,11 @@ impl Model {
         self.close(slot);
         self.put_slot(slot, ino, write);
         if truncate {
+            let before = self.inode(ino).permissions;
             self.inode_mut(ino).data.truncate(0);
             self.changed(who, ino);
+            let inode = self.inode_mut(ino);
+            inode.set_id_lost |= inode.permissions != before;
         }
         Ok(Answer::Done)
     }

@@ -37,8 +37,8 @@ pub struct Rules {
     /// A write by one outside the file's group takes the set-group-id bit even where the group may not
     /// execute (the kernel's own rule; a FUSE server is not told who writes).
     pub strict_set_gid: bool,
-    /// Of a FUSE file system the kernel learns that a write took the set-id bits only when it asks for the
-    /// attributes again; until then its own protection of hard links goes by the old bits.
+    /// Of a FUSE file system the kernel learns that a truncating open took the set-id bits only when it asks for
+    /// the attributes again; until then its own protection of hard links goes by the old bits.
     pub set_id_seen_late: bool,
 }
 
@@ -62,7 +62,7 @@ struct Inode {
     xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
     /// Made by `O_TMPFILE` and never linked since.
     linkable: bool,
-    /// A write has taken its set-id bits.
+    /// A truncating open has taken its set-id bits.
     set_id_lost: bool,
 }
 

@@ -59,9 +59,7 @@ impl Model {
         }
         let strict = self.rules.strict_set_gid && !self.keeps_set_gid(who, self.inode(ino).gid);
         let inode = self.inode_mut(ino);
-        let before = inode.permissions;
         drop_set_id(inode, strict);
-        inode.set_id_lost |= inode.permissions != before;
     }
 }
 

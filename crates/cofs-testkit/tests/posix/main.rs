@@ -12,6 +12,7 @@ mod locks;
 mod mapped;
 mod names;
 mod remount;
+mod set_id;
 mod support;
 mod times;
 mod users;

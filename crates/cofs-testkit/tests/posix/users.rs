@@ -12,23 +12,23 @@ use rustix::fs::XattrFlags;
 
 use crate::support::{Scratch, as_user, errno, scratch};
 
-const ALICE: u32 = 40_001;
-const BOB: u32 = 40_002;
-const STAFF: u32 = 50_001;
-const GUESTS: u32 = 50_002;
+pub const ALICE: u32 = 40_001;
+pub const BOB: u32 = 40_002;
+pub const STAFF: u32 = 50_001;
+pub const GUESTS: u32 = 50_002;
 
-fn mode(path: &Path) -> u32 {
+pub fn mode(path: &Path) -> u32 {
     fs::symlink_metadata(path).unwrap().mode() & 0o7777
 }
 
-fn owned(s: &Scratch, name: &str, uid: u32, gid: u32, bits: u32) -> std::path::PathBuf {
+pub fn owned(s: &Scratch, name: &str, uid: u32, gid: u32, bits: u32) -> std::path::PathBuf {
     let path = s.file(name, b"content");
     chown(&path, Some(uid), Some(gid)).unwrap();
     fs::set_permissions(&path, PermissionsExt::from_mode(bits)).unwrap();
     path
 }
 
-fn root() -> bool {
+pub fn root() -> bool {
     let root = rustix::process::geteuid().is_root();
     if !root {
         eprintln!("SKIPPED: needs root");
