@@ -101,6 +101,7 @@ prepare_machine() {
             rustup component add rustfmt clippy >&2 || cofs_die "rustfmt and clippy are missing: rustup component add rustfmt clippy"
         fi
     fi
+    if wanted unit; then cofs_packages strace; fi
     wanted_any "${SUITES_MOUNT[@]}" "${SUITES_CRASH[@]}" || return 0
     cofs_packages "${TEST_PACKAGES[@]}"
     if wanted posixtest && ! command -v go >/dev/null; then cofs_packages golang-go; fi

@@ -40,6 +40,10 @@ impl Latencies {
         packed.0.iter().for_each(|(value, count)| self.0.saturating_record_n(*value, *count));
     }
 
+    pub fn merge(&mut self, other: &Self) {
+        self.add(&other.pack());
+    }
+
     /// Nanoseconds that this part (0 to 1) of the operations did not exceed.
     pub fn quantile(&self, part: f64) -> u64 {
         self.0.value_at_quantile(part)

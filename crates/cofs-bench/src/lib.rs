@@ -7,6 +7,7 @@
 //! how), or ranks that `mpirun`, `srun` or a person started on many nodes ([`place`]). A coordinator, rank 0, orders
 //! them over pipes or TCP, so that none spins while it waits.
 
+mod aligned;
 mod caches;
 mod clock;
 mod crew;
@@ -40,5 +41,5 @@ pub use results::results;
 pub use runner::{Step, join, run};
 pub use scratch::{clean, left};
 pub use suite::{Need, Observer, Phase, Suite, Unit};
-pub use suites::{Io, Kind, Metarates, Tree};
+pub use suites::{Btio, Io, Ior, Kind, Mdtest, Metabench, Metarates, Mptio, Tree};
 pub use worker::{Seat, work};

@@ -46,6 +46,11 @@ impl Observer for Recorder<'_> {
         result
     }
 
+    fn of_thread(&mut self, latencies: &Latencies) {
+        self.latencies.merge(latencies);
+        self.last = now();
+    }
+
     fn bytes(&mut self, bytes: u64) {
         self.done.bytes += bytes;
     }

@@ -36,12 +36,18 @@ pub struct Figure {
 }
 
 /// What one process did of a phase. Times are seconds since the phase began.
-#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Part {
     pub begin: f64,
     pub end: f64,
     pub operations: u64,
     pub bytes: u64,
+    /// What the suite counted besides.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub counts: BTreeMap<String, u64>,
+    /// Seconds of the parts that the suite names.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub spans: BTreeMap<String, f64>,
 }
 
 /// One phase over all repeats.
@@ -159,6 +165,31 @@ pub(crate) fn range(values: impl Iterator<Item = f64>) -> [f64; 2] {
     values.fold([f64::INFINITY, f64::NEG_INFINITY], |[low, high], v| [low.min(v), high.max(v)])
 }
 
+/// What the originals say of repeated measurements.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Spread {
+    pub max: f64,
+    pub min: f64,
+    pub mean: f64,
+    /// Of all values, not of a sample of them: divided by their number.
+    pub deviation: f64,
+}
+
+impl Spread {
+    /// Zeros where there are no values.
+    pub fn of(values: impl Iterator<Item = f64>) -> Self {
+        let values: Vec<f64> = values.collect();
+        if values.is_empty() {
+            return Self::default();
+        }
+        let number = values.len() as f64;
+        let mean = values.iter().sum::<f64>() / number;
+        let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / number;
+        let [min, max] = range(values.into_iter());
+        Self { max, min, mean, deviation: variance.sqrt() }
+    }
+}
+
 /// The report for people.
 pub fn table(report: &Report) -> String {
     let Report { suite, processes, repeats, .. } = report;
@@ -266,6 +297,14 @@ mod tests {
         assert_eq!((versus.ratio, versus.ratio_range), (2.0, [1.0, 3.0]));
         let row = Row::new(&time, &figures(&[1.0]), &figures(&[4.0]));
         assert_eq!(row.versus.unwrap().ratio, 4.0);
+    }
+
+    #[test]
+    fn a_spread_is_of_all_values() {
+        let spread = Spread::of([2.0, 4.0, 6.0, 8.0].into_iter());
+        assert_eq!((spread.min, spread.max, spread.mean), (2.0, 8.0, 5.0));
+        assert!((spread.deviation - 5f64.sqrt()).abs() < 1e-12);
+        assert_eq!(Spread::of([].into_iter()), Spread::default());
     }
 
     #[test]

@@ -36,7 +36,7 @@ pub struct Step<'a> {
 /// they came in, and workers that are lost. What a run that failed has written stays, and the error says where.
 pub fn run(options: &Options, progress: &mut dyn FnMut(&Step)) -> io::Result<Report> {
     let job = Job::of(options);
-    job.suite.suite().check(job.processes).map_err(io::Error::other)?;
+    fits(&job)?;
     let mut crew = gather(options, &job)?;
     let result = crew.all(&Order::Check).and_then(|()| rounds(options, &job, &mut crew, progress));
     crew.end(result.as_ref().err());
@@ -49,11 +49,23 @@ pub fn run(options: &Options, progress: &mut dyn FnMut(&Step)) -> io::Result<Rep
 /// Errors: options that do not go together, no rank 0, or a connection that fails.
 pub fn join(options: &Options, place: &Place) -> io::Result<()> {
     let job = Job::of(options);
-    job.suite.suite().check(job.processes).map_err(io::Error::other)?;
+    fits(&job)?;
     let from = connect(&place.meeting, COME_WITHIN)?;
     let mut to = from.try_clone()?;
     let setup = Setup { targets: options.targets(place.rank), job, rank: place.rank };
     serve(setup, from, &mut to, Loss::Told)
+}
+
+/// Whether the options go together.
+fn fits(job: &Job) -> io::Result<()> {
+    let suite = job.suite.suite();
+    suite.check(job.processes).map_err(io::Error::other)?;
+    match suite.own_time() {
+        Some(own) if job.seconds.is_some() => {
+            Err(io::Error::other(format!("--seconds does not bound {}: {own}", suite.name())))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn gather(options: &Options, job: &Job) -> io::Result<Crew> {
@@ -177,8 +189,14 @@ fn figure(unit: Unit, done: &[Done], clock_error_nanos: u64) -> Figure {
 
 fn part(done: &Done, begin: u64) -> Part {
     let seconds = |time: u64| time.saturating_sub(begin) as f64 / 1e9;
-    let operations = done.latencies.count();
-    Part { begin: seconds(done.begin), end: seconds(done.end), operations, bytes: done.bytes }
+    Part {
+        begin: seconds(done.begin),
+        end: seconds(done.end),
+        operations: done.latencies.count(),
+        bytes: done.bytes,
+        counts: done.counts.clone(),
+        spans: spans(std::slice::from_ref(done)),
+    }
 }
 
 fn counts(done: &[Done]) -> BTreeMap<String, u64> {

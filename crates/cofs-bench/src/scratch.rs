@@ -96,7 +96,7 @@ fn place(target: &Path, suite: &dyn Suite) -> PathBuf {
 pub fn check(target: &Path, suite: &dyn Suite, processes: usize, beside: bool) -> io::Result<()> {
     let told = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", target.display()));
     if !fs::metadata(target).map_err(told)?.is_dir() {
-        return suite.takes(target).map_err(io::Error::other);
+        return suite.takes(target, processes).map_err(io::Error::other);
     }
     access(target, Access::WRITE_OK | Access::EXEC_OK)
         .map_err(|error| io::Error::other(format!("{} is not writable: {error}", target.display())))?;

@@ -4,7 +4,7 @@ use std::{io, path::Path};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{report::Report, worker::Seat};
+use crate::{Latencies, report::Report, worker::Seat};
 
 /// What a phase's figure counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -79,6 +79,9 @@ pub trait Observer {
     /// Runs one operation and records its time.
     fn operation(&mut self, work: &mut dyn FnMut() -> io::Result<()>) -> io::Result<()>;
 
+    /// Records operations that threads of the worker ran and timed.
+    fn of_thread(&mut self, latencies: &Latencies);
+
     /// Counts bytes that were moved.
     fn bytes(&mut self, bytes: u64);
 
@@ -129,6 +132,11 @@ pub trait Suite: Send {
         Ok(())
     }
 
+    /// Why [`Observer::go_on`] does not bound its phases, and what does.
+    fn own_time(&self) -> Option<&'static str> {
+        None
+    }
+
     /// What it will take of the file system with so many workers.
     fn need(&self, _processes: usize) -> Need {
         Need::default()
@@ -149,10 +157,10 @@ pub trait Suite: Send {
         false
     }
 
-    /// Whether it can work on `target` itself, which is not a directory.
+    /// Whether it can work, with so many workers, on `target` itself, which is not a directory.
     ///
     /// Errors: one line that says why not.
-    fn takes(&self, target: &Path) -> Result<(), String> {
+    fn takes(&self, target: &Path, _processes: usize) -> Result<(), String> {
         Err(format!("{} is not a directory", target.display()))
     }
 

@@ -1,12 +1,20 @@
 //! The suites, one a file. What is said of them on the command line stands with them.
 
+mod btio;
 mod io;
+mod ior;
+mod mdtest;
+mod metabench;
 mod metarates;
+mod mptio;
 mod tree;
 
 use serde::{Deserialize, Serialize};
 
-pub use self::{io::Io, metarates::Metarates, tree::Tree};
+pub use self::{
+    btio::Btio, io::Io, ior::Ior, mdtest::Mdtest, metabench::Metabench, metarates::Metarates, mptio::Mptio,
+    tree::Tree,
+};
 use crate::Suite;
 
 macro_rules! kinds {
@@ -40,4 +48,4 @@ macro_rules! kinds {
     };
 }
 
-kinds!(Metarates, Tree, Io);
+kinds!(Metarates, Tree, Io, Mdtest, Ior, Metabench, Mptio, Btio);

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use cofs_bench::{
-    Heading, Io, Kind, Launcher, Metarates, Options, Place, Told, Tree, clean, csv, join, page, place,
-    results, run as measure, table, work,
+    Btio, Heading, Io, Ior, Kind, Launcher, Mdtest, Metabench, Metarates, Mptio, Options, Place, Told, Tree,
+    clean, csv, join, page, place, results, run as measure, table, work,
 };
 use serde_json::{json, to_value};
 
@@ -30,6 +30,11 @@ enum What {
     Metarates(Measured<Metarates>),
     Tree(Measured<Tree>),
     Io(Measured<Io>),
+    Mdtest(Measured<Mdtest>),
+    Ior(Measured<Ior>),
+    Metabench(Measured<Metabench>),
+    Mptio(Measured<Mptio>),
+    Btio(Measured<Btio>),
     /// Make one page, with plots and tables, of results (of `cofs bench --output json`).
     Report(PageArgs),
     /// Remove what runs that failed have left in DIR.
@@ -125,6 +130,11 @@ pub fn run(args: &Args, form: Format, progress: Progress) -> Done {
         What::Metarates(args) => bench(args, form, progress),
         What::Tree(args) => bench(args, form, progress),
         What::Io(args) => bench(args, form, progress),
+        What::Mdtest(args) => bench(args, form, progress),
+        What::Ior(args) => bench(args, form, progress),
+        What::Metabench(args) => bench(args, form, progress),
+        What::Mptio(args) => bench(args, form, progress),
+        What::Btio(args) => bench(args, form, progress),
     }
 }
 

@@ -1,0 +1,430 @@
+//! mdtest: what a file system does with many files and directories, in a tree of any shape.
+//!
+//! Follows mdtest 4.0 of the IOR repository (src/mdtest.c): its letters, its phases in their order, its names of
+//! files, its tree, its table. What differs stands in docs/bench.md.
+
+mod items;
+mod shape;
+mod summary;
+
+use std::{fs, io, path::PathBuf, time::Instant};
+
+use cofs_types::size::parse_size;
+use serde::{Deserialize, Serialize};
+
+use self::{
+    items::{Data, Kind},
+    shape::Shape,
+};
+use crate::{Need, Observer, Phase, Report, Seat, Suite, Unit};
+
+/// mdtest: create, stat, read and remove files and directories in a tree.
+///
+/// The letters are mdtest's. Without -F and -D both files and directories are measured; without -C, -T, -E and -r all four
+/// phases. With -C and without -r the files stay, and a later run with -T, -E or -r finds them in DIR.
+#[derive(clap::Args, Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Mdtest {
+    /// Items (files, and directories) of each process. A tree takes so many of them that each directory has
+    /// equally many.
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 0)]
+    pub items: u64,
+
+    /// Items of each process in each directory of the tree. With -n as well: so many trees that each process
+    /// has N/I of them.
+    #[arg(short = 'I', long, value_name = "N", default_value_t = 0)]
+    pub items_per_directory: u64,
+
+    /// Depth of the tree.
+    #[arg(short = 'z', long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=64))]
+    pub depth: u32,
+
+    /// Directories in each directory of the tree.
+    #[arg(short = 'b', long, value_name = "N", default_value_t = 1)]
+    pub branch: u64,
+
+    /// Only the leaves of the tree have items.
+    #[arg(short = 'L', long)]
+    pub leaves_only: bool,
+
+    /// Each process has a tree of its own.
+    #[arg(short = 'u', long)]
+    pub unique: bool,
+
+    /// Files only.
+    #[arg(short = 'F', long)]
+    pub files_only: bool,
+
+    /// Directories only.
+    #[arg(short = 'D', long)]
+    pub directories_only: bool,
+
+    /// The create phases.
+    #[arg(short = 'C', long)]
+    pub create: bool,
+
+    /// The stat phases.
+    #[arg(short = 'T', long)]
+    pub stat: bool,
+
+    /// The read phase.
+    #[arg(short = 'E', long)]
+    pub read: bool,
+
+    /// The remove phases.
+    #[arg(short = 'r', long)]
+    pub remove: bool,
+
+    /// Bytes written to each file.
+    #[arg(short = 'w', long, value_name = "SIZE", default_value = "0", value_parser = parse_size)]
+    pub write_bytes: u64,
+
+    /// Bytes read from each file.
+    #[arg(short = 'e', long, value_name = "SIZE", default_value = "0", value_parser = parse_size)]
+    pub read_bytes: u64,
+
+    /// Sync each file after it is written.
+    #[arg(short = 'y', long)]
+    pub sync_file: bool,
+
+    /// Call sync(2) at the end of each phase, in its time.
+    #[arg(short = 'Y', long)]
+    pub call_sync: bool,
+
+    /// Compare every byte that is read.
+    #[arg(short = 'X', long)]
+    pub verify_read: bool,
+
+    /// Each phase works on what the N-th next process made: 1 avoids a client's own cache.
+    #[arg(short = 'N', long, value_name = "N", default_value_t = 0)]
+    pub stride: usize,
+
+    /// Stat and read in random order.
+    #[arg(short = 'R', long)]
+    pub random: bool,
+
+    /// What the random order begins from.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub random_seed: u64,
+
+    /// Create files for so many seconds; then all processes go on to what the fastest has.
+    #[arg(short = 'W', long, value_name = "SECONDS", default_value_t = 0)]
+    pub stonewall: u64,
+
+    /// Taken for mdtest's sake: the time of a process's own directory is always within the times here.
+    #[arg(short = 't', long, hide = true)]
+    pub time_unique: bool,
+
+    /// Print times, not rates.
+    #[arg(short = 'Z', long)]
+    pub print_time: bool,
+
+    /// Print rates and times.
+    #[arg(short = 'P', long)]
+    pub print_both: bool,
+
+    /// The hard form of IO500: -F -t -w 3901 -e 3901 in one directory.
+    #[arg(long, conflicts_with_all = ["write_bytes", "read_bytes", "depth", "unique", "directories_only"])]
+    pub hard: bool,
+
+    /// Files that each process has after a stonewall.
+    #[arg(skip)]
+    #[serde(skip)]
+    reached: Option<u64>,
+}
+
+/// Bytes of a file of the hard form.
+const HARD_BYTES: u64 = 3901;
+/// A file is written and read in one piece, which is held in memory.
+const FILE_BYTES_MAX: u64 = 1 << 30;
+/// The paths of a tree's directories are held in memory.
+const DIRECTORIES_MAX: u64 = 1 << 20;
+
+const TOP_CREATION: &str = "test directory creation";
+const TOP_REMOVAL: &str = "test directory removal";
+const TREE_CREATION: &str = "tree creation";
+const TREE_REMOVAL: &str = "tree removal";
+
+/// One of the four things done to items.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Step {
+    Create,
+    Stat,
+    Read,
+    Remove,
+}
+
+const STEPS: [(Step, [&str; 2]); 4] = [
+    (Step::Create, ["directory creation", "file creation"]),
+    (Step::Stat, ["directory stat", "file stat"]),
+    (Step::Read, ["", "file read"]),
+    (Step::Remove, ["directory removal", "file removal"]),
+];
+
+impl Mdtest {
+    /// As told, with what the hard form means.
+    fn told(&self) -> Self {
+        match self.hard {
+            true => {
+                let hard = Self { files_only: true, write_bytes: HARD_BYTES, ..self.clone() };
+                Self { read_bytes: HARD_BYTES, hard: false, ..hard }
+            }
+            false => self.clone(),
+        }
+    }
+
+    fn does(&self, step: Step) -> bool {
+        let all = !(self.create || self.stat || self.read || self.remove);
+        let told = match step {
+            Step::Create => self.create,
+            Step::Stat => self.stat,
+            Step::Read => self.read,
+            Step::Remove => self.remove,
+        };
+        all || told
+    }
+
+    fn does_kind(&self, kind: Kind) -> bool {
+        match kind {
+            Kind::File => self.files_only || self.hard || !self.directories_only,
+            Kind::Directory => self.directories_only || !(self.files_only || self.hard),
+        }
+    }
+
+    fn shape(&self) -> Result<Shape, String> {
+        let shape =
+            Shape::new(self.items, self.items_per_directory, self.depth, self.branch, self.leaves_only)?;
+        match shape.directories <= DIRECTORIES_MAX {
+            true => Ok(shape),
+            false => Err(format!("a tree of {} directories is too large", shape.directories)),
+        }
+    }
+
+    fn wrong(&self, shape: &Shape, processes: usize) -> Option<&'static str> {
+        let twice = self.items > 0 && self.items_per_directory > 0;
+        Some(match () {
+            () if self.branch < 1 && self.depth > 0 => "-b must be at least 1",
+            () if twice && self.unique => "with -u, give -n or -I, not both",
+            () if twice && !self.items.is_multiple_of(self.items_per_directory) => {
+                "-n must be a multiple of -I"
+            }
+            () if self.write_bytes.max(self.read_bytes) > FILE_BYTES_MAX => "-w and -e are at most 1G",
+            () if self.verify_read && self.read_bytes == 0 => "-X needs -e",
+            () if self.verify_read && !(self.does(Step::Read)) => "-X needs the read phase",
+            () if self.does(Step::Create) && self.does(Step::Read) && self.read_bytes > self.write_bytes => {
+                "-e cannot be more than -w"
+            }
+            () if self.stonewall > 0 && (self.depth > 0 || shape.trees > 1) => {
+                "-W works in one directory only: without -z, and not with both -n and -I"
+            }
+            () if self.stonewall > 0 && !self.does(Step::Create) => "-W needs the create phase",
+            () if self.stride >= processes.max(2) => "-N must be less than the number of processes",
+            () => return None,
+        })
+    }
+
+    /// Where tree number `tree` of `trees` lies, as the process `owner` uses it.
+    fn base(&self, seat: &Seat, tree: u64, owner: usize) -> (PathBuf, String) {
+        let name = match self.unique {
+            true => format!("mdtest_tree.{owner}"),
+            false => "mdtest_tree".to_owned(),
+        };
+        (seat.root.join(format!("test-dir.0-{tree}")), name)
+    }
+
+    /// Makes (or removes) the directories that the trees lie in, which no figure counts.
+    fn tops(&self, make: bool, seat: &Seat) -> io::Result<()> {
+        let trees = self.shape().map_err(io::Error::other)?.trees;
+        let mut tops = (0..trees).filter(|_| seat.index == 0).map(|tree| self.base(seat, tree, 0).0);
+        tops.try_for_each(|top| if make { fs::create_dir(top) } else { fs::remove_dir(top) })
+    }
+
+    /// Makes (or removes) the trees: the first process those that all share, else each its own.
+    fn trees(&self, make: bool, seat: &Seat, observer: &mut dyn Observer) -> io::Result<()> {
+        let shape = self.shape().map_err(io::Error::other)?;
+        let trees = if seat.index == 0 || self.unique { shape.trees } else { 0 };
+        for tree in 0..trees {
+            let (top, name) = self.base(seat, tree, seat.index);
+            for directory in shape.tree(make).map(|number| shape.path(&top, &name, number)) {
+                observer.operation(&mut || match make {
+                    true => fs::create_dir(&directory),
+                    false => fs::remove_dir(&directory),
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    fn step(&mut self, step: Step, kind: Kind, seat: &Seat, observer: &mut dyn Observer) -> io::Result<()> {
+        let mut shape = self.shape().map_err(io::Error::other)?;
+        if let (Some(reached), Kind::File) = (self.reached, kind) {
+            shape = shape.with_items(reached);
+        }
+        let shift = match step {
+            Step::Create => 0,
+            Step::Stat => self.stride,
+            Step::Read => 2 * self.stride,
+            Step::Remove => 3 * self.stride,
+        };
+        // The tree of the next but `stride` process, as mdtest has it.
+        let owner = (seat.index + shift) % seat.size;
+        let neighbour = (owner + self.stride) % seat.size;
+        let mut data = Data::new(self.write_bytes.max(self.read_bytes) as usize);
+        for tree in 0..shape.trees {
+            let (top, name) = self.base(seat, tree, neighbour);
+            if step == Step::Create && kind == Kind::File && self.stonewall > 0 {
+                let place = |item: u64| kind.name(&shape.path(&top, &name, 0), owner, item);
+                return self.until_stonewall(shape.items, &place, &mut data, observer);
+            }
+            let numbers = match step {
+                Step::Create | Step::Remove => shape.by_directory(),
+                Step::Stat | Step::Read if self.random => {
+                    shape.at_random(self.random_seed + seat.index as u64)
+                }
+                Step::Stat | Step::Read => shape.in_order(),
+            };
+            for item in numbers {
+                let path = kind.name(&shape.path(&top, &name, shape.directory_of(item)), owner, item);
+                self.one(step, kind, &path, item, &mut data, observer)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn one(
+        &self,
+        step: Step,
+        kind: Kind,
+        path: &std::path::Path,
+        item: u64,
+        data: &mut Data,
+        observer: &mut dyn Observer,
+    ) -> io::Result<()> {
+        let mut wrong = false;
+        observer.operation(&mut || match (step, kind) {
+            (Step::Create, Kind::Directory) => fs::create_dir(path),
+            (Step::Create, Kind::File) => data.create(path, item, self.write_bytes, self.sync_file),
+            (Step::Stat, _) => fs::metadata(path).map(drop),
+            (Step::Read, _) => {
+                wrong = !data.read(path, item, self.read_bytes, self.verify_read)?;
+                Ok(())
+            }
+            (Step::Remove, Kind::Directory) => fs::remove_dir(path),
+            (Step::Remove, Kind::File) => fs::remove_file(path),
+        })?;
+        observer.bytes(match (step, kind) {
+            (Step::Create, Kind::File) => self.write_bytes,
+            (Step::Read, _) => self.read_bytes,
+            _ => 0,
+        });
+        if wrong {
+            observer.count("verification errors", 1);
+        }
+        Ok(())
+    }
+
+    /// Creates files until the time is over, and then as many as the process that had made most.
+    fn until_stonewall(
+        &mut self,
+        items: u64,
+        place: &dyn Fn(u64) -> PathBuf,
+        data: &mut Data,
+        observer: &mut dyn Observer,
+    ) -> io::Result<()> {
+        let begin = Instant::now();
+        let mut done = 0;
+        let mut most = 0;
+        observer.span("stonewall", &mut |observer| {
+            while done < items && begin.elapsed().as_secs() < self.stonewall {
+                self.one(Step::Create, Kind::File, &place(done), done, data, observer)?;
+                done += 1;
+            }
+            most = observer.agree(done)?.into_iter().max().unwrap_or(done);
+            Ok(())
+        })?;
+        observer.count("stonewall items", done);
+        for item in done..most {
+            self.one(Step::Create, Kind::File, &place(item), item, data, observer)?;
+        }
+        self.reached = Some(most);
+        Ok(())
+    }
+}
+
+impl Suite for Mdtest {
+    fn name(&self) -> &'static str {
+        "mdtest"
+    }
+
+    fn phases(&self) -> Vec<Phase> {
+        let phase = |name| Phase::new(name, Unit::OperationsPerSecond);
+        let mut phases = Vec::new();
+        if self.does(Step::Create) {
+            phases.extend([phase(TOP_CREATION).silent(), phase(TREE_CREATION)]);
+        }
+        for kind in [Kind::Directory, Kind::File].into_iter().filter(|kind| self.does_kind(*kind)) {
+            let steps = STEPS.iter().filter(|(step, _)| self.does(*step));
+            let names = steps.map(|(_, names)| names[kind as usize]).filter(|name| !name.is_empty());
+            phases.extend(names.map(phase));
+        }
+        if self.does(Step::Remove) {
+            phases.extend([phase(TREE_REMOVAL), phase(TOP_REMOVAL).silent()]);
+        }
+        phases
+    }
+
+    fn check(&self, processes: usize) -> Result<(), String> {
+        let told = self.told();
+        let shape = told.shape()?;
+        told.wrong(&shape, processes).map_or(Ok(()), |wrong| Err(wrong.to_owned()))
+    }
+
+    fn own_time(&self) -> Option<&'static str> {
+        Some("it has -W, as mdtest has")
+    }
+
+    fn need(&self, processes: usize) -> Need {
+        let told = self.told();
+        // With a stonewall nobody knows.
+        let shape = match told.shape() {
+            Ok(shape) if told.stonewall == 0 => shape,
+            _ => return Need::default(),
+        };
+        let items = shape.items.saturating_mul(shape.trees).saturating_mul(processes as u64);
+        let trees = shape.trees.saturating_mul(if told.unique { processes as u64 } else { 1 });
+        Need {
+            bytes: items.saturating_mul(told.write_bytes),
+            inodes: items.saturating_add(trees.saturating_mul(shape.directories + 1)),
+        }
+    }
+
+    fn leaves(&self) -> bool {
+        !self.does(Step::Remove)
+    }
+
+    fn finds(&self) -> bool {
+        !self.does(Step::Create)
+    }
+
+    fn work(&mut self, phase: &str, seat: &Seat, observer: &mut dyn Observer) -> io::Result<()> {
+        let reached = self.reached;
+        *self = Self { reached, ..self.told() };
+        let named = STEPS.iter().find_map(|(step, names)| {
+            let kind = names.iter().position(|name| *name == phase)?;
+            Some((*step, [Kind::Directory, Kind::File][kind]))
+        });
+        match (named, phase) {
+            (Some((step, kind)), _) => self.step(step, kind, seat, observer)?,
+            (None, TREE_CREATION | TREE_REMOVAL) => self.trees(phase == TREE_CREATION, seat, observer)?,
+            (None, _) => return self.tops(phase == TOP_CREATION, seat),
+        }
+        if self.call_sync {
+            rustix::fs::sync();
+        }
+        Ok(())
+    }
+
+    fn original(&self, report: &Report, target: usize) -> String {
+        summary::tables(&self.told(), report, target)
+    }
+}

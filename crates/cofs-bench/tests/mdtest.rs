@@ -1,0 +1,181 @@
+//! mdtest does what it says: no operation more, none less. The witnesses are strace and what stands in the
+//! directory.
+
+mod common;
+
+use cofs_bench::Mdtest;
+use common::{Witness, figure, measured, names, options, refused, suite};
+use tempfile::TempDir;
+
+fn mdtest(words: &str) -> cofs_bench::Kind {
+    suite::<Mdtest>(words)
+}
+
+#[test]
+fn every_operation_that_is_told_was_done() {
+    let dir = TempDir::new().unwrap();
+    // 7 directories, 3 items of each of 2 processes in each.
+    let options = options(mdtest("-I 3 -z 2 -b 2 -w 100 -e 60 -y -N 1 -R"), 2, dir.path());
+    let (report, kernel) = Witness::watch(&options);
+    let file = "/file.mdtest.";
+    for (phase, call, words, operations) in [
+        ("tree creation", "mkdir", &["mdtest_tree"][..], 7 + 42),
+        ("directory creation", "mkdir", &["/dir.mdtest."], 42),
+        ("directory stat", "statx", &["/dir.mdtest."], 42),
+        ("directory removal", "rmdir", &["/dir.mdtest."], 42),
+        ("file creation", "openat", &[file, "O_CREAT"], 42),
+        ("file stat", "statx", &[file, "AT_FDCWD"], 42),
+        ("file read", "openat", &[file, "O_RDONLY"], 42),
+        ("file removal", "unlink", &[file], 42),
+        ("tree removal", "rmdir", &["mdtest_tree"], 7 + 42),
+    ] {
+        assert_eq!(kernel.count(call, words), operations, "{phase} in the kernel");
+        let told = if phase.starts_with("tree") { 7 } else { 42 };
+        assert_eq!(figure(&report, phase).operations, told, "{phase} in the report");
+    }
+    assert_eq!(kernel.sum("pwrite64", &[file]), 42 * 100);
+    assert_eq!(figure(&report, "file creation").bytes, 42 * 100);
+    assert_eq!(kernel.count("fsync", &[file]), 42);
+    assert_eq!(kernel.sum("pread64", &[file]), 42 * 60);
+    assert_eq!(figure(&report, "file read").bytes, 42 * 60);
+    assert!(figure(&report, "file read").counts.is_empty());
+    assert_eq!(names(dir.path()).len(), 0);
+}
+
+#[test]
+fn the_tree_that_stands_is_mdtests_and_a_later_run_finds_it() {
+    let dir = TempDir::new().unwrap();
+    measured(&options(mdtest("-C -F -n 5 -z 1 -b 2 -L -u -N 1"), 2, dir.path()));
+    let top = dir.path().join("cofs-bench-mdtest/test-dir.0-0");
+    let mut expected = vec![format!("d {}", top.display()), format!("d {}", top.parent().unwrap().display())];
+    for rank in 0..2 {
+        let base = format!("{}/mdtest_tree.{rank}.0", top.display());
+        expected.push(format!("d {base}"));
+        for leaf in 1..3 {
+            let leaf_dir = format!("{base}/mdtest_tree.{rank}.{leaf}");
+            // Two of five in each leaf; with -N 1 a process works in the next one's tree.
+            let items = (leaf * 2..leaf * 2 + 2)
+                .map(|item| format!("f {leaf_dir}/file.mdtest.{}.{item}", (rank + 1) % 2));
+            expected.extend(items);
+            expected.push(format!("d {leaf_dir}"));
+        }
+    }
+    expected.sort();
+    assert!(names(dir.path()) == expected, "another tree stands");
+    // Again is refused, as the files are still there.
+    let error = cofs_bench::run(&options(mdtest("-C -F -n 5"), 2, dir.path()), &mut |_| {}).unwrap_err();
+    assert!(error.to_string().contains("cofs-bench-mdtest"));
+    let report = measured(&options(mdtest("-T -E -F -n 5 -z 1 -b 2 -L -u -N 1"), 2, dir.path()));
+    assert_eq!(figure(&report, "file stat").operations, 8);
+    assert_eq!(names(dir.path()).len(), expected.len());
+    let report = measured(&options(mdtest("-r -F -n 5 -z 1 -b 2 -L -u -N 1"), 2, dir.path()));
+    assert_eq!(figure(&report, "file removal").operations, 8);
+    assert_eq!(figure(&report, "tree removal").operations, 6);
+    assert_eq!(names(dir.path()).len(), 0);
+}
+
+#[test]
+fn the_hard_form_is_files_of_3901_bytes_in_one_directory() {
+    let dir = TempDir::new().unwrap();
+    let (report, kernel) = Witness::watch(&options(mdtest("--hard -n 10 -N 1 -X"), 3, dir.path()));
+    let one = "test-dir.0-0/mdtest_tree.0/file.mdtest.";
+    assert_eq!(kernel.count("openat", &[one, "O_CREAT"]), 30);
+    assert_eq!(kernel.sum("pwrite64", &[one]), 30 * 3901);
+    assert_eq!(kernel.sum("pread64", &[one]), 30 * 3901);
+    assert!(report.rows.iter().all(|row| !row.phase.starts_with("directory")));
+    assert!(figure(&report, "file read").counts.is_empty(), "verified");
+}
+
+#[test]
+fn trees_are_as_many_as_n_and_i_say() {
+    let dir = TempDir::new().unwrap();
+    let (report, kernel) = Witness::watch(&options(mdtest("-F -n 12 -I 4"), 2, dir.path()));
+    assert_eq!(figure(&report, "tree creation").operations, 3);
+    for tree in 0..3 {
+        let of_tree = format!("test-dir.0-{tree}/mdtest_tree.0/file.");
+        assert_eq!(kernel.count("openat", &[&of_tree, "O_CREAT"]), 8);
+        assert_eq!(kernel.count("statx", &[&of_tree]), 8);
+        assert_eq!(kernel.count("unlink", &[&of_tree]), 8);
+    }
+}
+
+#[test]
+fn after_a_stonewall_all_have_as_many_files_as_the_fastest() {
+    let dir = TempDir::new().unwrap();
+    let report = measured(&options(mdtest("-C -T -F -n 100000000 -W 1"), 2, dir.path()));
+    let created = figure(&report, "file creation");
+    let files = names(dir.path()).iter().filter(|name| name.starts_with('f')).count() as u64;
+    assert_eq!(created.operations, files);
+    assert_eq!(created.processes[0].operations, created.processes[1].operations);
+    assert_eq!(figure(&report, "file stat").operations, files);
+    let at_wall = created.counts["stonewall items"];
+    assert!(0 < at_wall && at_wall <= files, "{at_wall} of {files}");
+    assert!(created.spans["stonewall"] >= 1.0);
+    assert!(report.original[0].contains("File create (stonewall)"));
+}
+
+#[test]
+fn bytes_that_are_not_those_written_are_counted() {
+    let dir = TempDir::new().unwrap();
+    measured(&options(mdtest("-C -F -n 4 -w 64"), 1, dir.path()));
+    let base = dir.path().join("cofs-bench-mdtest/test-dir.0-0/mdtest_tree.0");
+    std::fs::write(base.join("file.mdtest.0.1"), [7; 64]).unwrap();
+    // Only the number of the item is right.
+    let mut bytes = vec![0; 64];
+    bytes[0] = 2;
+    std::fs::write(base.join("file.mdtest.0.2"), bytes).unwrap();
+    for (words, wrong) in [("-E -F -n 4 -e 64", 1), ("-E -F -n 4 -e 64 -X", 2)] {
+        let report = measured(&options(mdtest(words), 1, dir.path()));
+        assert_eq!(figure(&report, "file read").counts["verification errors"], wrong);
+    }
+}
+
+#[test]
+fn the_table_is_mdtests() {
+    let dir = TempDir::new().unwrap();
+    let mut options = options(mdtest("-n 5 -P"), 2, dir.path());
+    options.repeats = 3;
+    let report = measured(&options);
+    let text = &report.original[0];
+    assert!(text.starts_with("2 tasks, 10 files/directories\n\nSUMMARY rate: (of 3 iterations)\n"));
+    assert!(text.contains("\nSUMMARY time: (of 3 iterations)\n"));
+    let titles: Vec<&str> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("   "))
+        .filter_map(|line| line.split_once(':').map(|(title, _)| title.trim()))
+        .collect();
+    let expected = [
+        "Directory creation",
+        "Directory stat",
+        "Directory removal",
+        "File creation",
+        "File stat",
+        "File read",
+        "File removal",
+        "Tree creation",
+        "Tree removal",
+    ];
+    assert_eq!(titles, [expected, expected].concat());
+}
+
+#[test]
+fn what_cannot_be_is_refused_first() {
+    for (words, why) in [
+        ("", "no items"),
+        ("-n 3 -z 3 -b 2", "no items"),
+        ("-n 10 -I 3", "multiple"),
+        ("-n 10 -I 5 -u", "not both"),
+        ("-n 1 -e 10", "-e cannot be more"),
+        ("-n 1 -X", "-X needs"),
+        ("-n 1 -w 2G", "at most 1G"),
+        ("-n 8 -W 1 -z 1", "-W works in one directory"),
+        ("-n 8 -N 2", "-N must be less"),
+        ("-I 1 -z 30 -b 3", "too large"),
+        ("-n 1000000000000000", "not enough inodes"),
+        ("-n 1000000 -w 1G", "not enough space"),
+        ("-r -n 1", "no earlier run"),
+    ] {
+        let error = refused(mdtest(words), 2);
+        assert!(error.contains(why), "{words}: {error}");
+    }
+}
