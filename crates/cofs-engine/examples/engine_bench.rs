@@ -88,8 +88,8 @@ impl Keys<'_> {
         // Times and sizes differ from file to file, owners and modes do not.
         rng.fill(&mut attributes[..32]);
         [
-            Change::Put { key: self.entry(thread, number), value: entry_value },
-            Change::Put { key: inode, value: attributes },
+            Change::Put { key: self.entry(thread, number), value: entry_value.into() },
+            Change::Put { key: inode, value: attributes.into() },
         ]
     }
 }
@@ -283,7 +283,8 @@ fn groups(engine: &EmbeddedEngine, arguments: &Arguments, keys: &Keys<'_>) -> Re
 
 fn open(directory: &Path, memory_bytes: usize) -> Result<EmbeddedEngine> {
     let start = Instant::now();
-    let options = EmbeddedOptions { create: true, ..EmbeddedOptions::new(directory, memory_bytes) };
+    let options =
+        EmbeddedOptions { create: true, family_bytes: 3, ..EmbeddedOptions::new(directory, memory_bytes) };
     let engine = EmbeddedEngine::open(&options)?;
     println!("{:<34} {:.1} ms", "open", start.elapsed().as_secs_f64() * 1000.0);
     Ok(engine)

@@ -14,8 +14,14 @@ pub struct Guard {
 /// One change of a batch. Later changes of one key win over earlier ones.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Change {
-    Put { key: Vec<u8>, value: Vec<u8> },
-    Delete { key: Vec<u8> },
+    Put {
+        key: Vec<u8>,
+        /// Shared by all that keep it.
+        value: Bytes,
+    },
+    Delete {
+        key: Vec<u8>,
+    },
 }
 
 /// When a commit must be on stable storage.

@@ -210,7 +210,7 @@ mod tests {
     const ENOSPC: i32 = 28;
 
     fn put(key: &str) -> Batch {
-        let change = Change::Put { key: key.into(), value: b"v".to_vec() };
+        let change = Change::Put { key: key.into(), value: Bytes::from_static(b"v") };
         Batch { changes: vec![change], ..Batch::default() }
     }
 

@@ -73,7 +73,7 @@ fn apply(map: &mut Map, commit: &[Logged]) {
 
 fn logged(change: &Change) -> Logged {
     match change {
-        Change::Put { key, value } => (Bytes::copy_from_slice(key), Some(Bytes::copy_from_slice(value))),
+        Change::Put { key, value } => (Bytes::copy_from_slice(key), Some(value.clone())),
         Change::Delete { key } => (Bytes::copy_from_slice(key), None),
     }
 }
@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     fn put(engine: &MemoryEngine, key: &str, durability: Durability) {
-        let change = Change::Put { key: key.into(), value: b"v".to_vec() };
+        let change = Change::Put { key: key.into(), value: Bytes::from_static(b"v") };
         let batch = Batch { changes: vec![change], durability, ..Batch::default() };
         assert_eq!(engine.commit(&batch).unwrap(), Outcome::Committed);
     }

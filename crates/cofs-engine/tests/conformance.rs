@@ -271,7 +271,7 @@ fn value() -> impl Strategy<Value = Vec<u8>> {
 
 fn change() -> impl Strategy<Value = Change> {
     prop_oneof![
-        3 => (key(), value()).prop_map(|(key, value)| Change::Put { key, value }),
+        3 => (key(), value()).prop_map(|(key, value)| Change::Put { key, value: value.into() }),
         1 => key().prop_map(|key| Change::Delete { key }),
     ]
 }
@@ -324,7 +324,7 @@ impl Model {
         }
         for change in &batch.changes {
             match change {
-                Change::Put { key, value } => self.0.insert(key.clone(), value.clone()),
+                Change::Put { key, value } => self.0.insert(key.clone(), value.to_vec()),
                 Change::Delete { key } => self.0.remove(key),
             };
         }

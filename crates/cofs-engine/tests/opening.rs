@@ -6,6 +6,7 @@ use std::{fs, path::Path};
 
 use cofs_engine::{EmbeddedEngine, EmbeddedOptions, Engine, EngineError};
 use common::{MEMORY_BYTES, changes, commit, delete, open, put, scan};
+use rand::{Rng, SeedableRng, rngs::SmallRng};
 use rustix::io::Errno;
 
 fn options(directory: &Path) -> EmbeddedOptions {
@@ -198,7 +199,7 @@ struct Small(tempfile::TempDir);
 impl Small {
     fn mount() -> Option<Self> {
         let directory = tempfile::tempdir().unwrap();
-        let options = c"size=24m";
+        let options = c"size=64m";
         let flags = rustix::mount::MountFlags::empty();
         match rustix::mount::mount("cofs-engine-test", directory.path(), "tmpfs", flags, options) {
             Ok(()) => Some(Self(directory)),
@@ -215,7 +216,7 @@ impl Drop for Small {
 }
 
 #[test]
-fn a_full_file_system_refuses_writes_and_can_be_emptied_after_opening_anew() {
+fn a_full_file_system_refuses_what_grows_and_takes_what_makes_room() {
     let Some(small) = Small::mount() else {
         eprintln!("skipped: mounting takes the superuser");
         return;
@@ -224,25 +225,56 @@ fn a_full_file_system_refuses_writes_and_can_be_emptied_after_opening_anew() {
     let store = full.join("store");
     let enospc = Some(Errno::NOSPC.raw_os_error());
     let engine = open(&store);
-    commit(&engine, &changes(vec![put("k", "v")]));
+    let key = |number: u32| format!("k{number:06}").into_bytes();
+    const KEYS: u32 = 50_000;
+    for number in 0..KEYS {
+        commit(&engine, &changes(vec![put(key(number), "v")]));
+    }
     fill(full);
-    let batch = changes(vec![put("big", vec![7; 100_000])]);
-    let failed = (0..1000).find_map(|_| engine.commit(&batch).err()).expect("never full");
+    let mut bytes = vec![0; 100_000];
+    SmallRng::seed_from_u64(1).fill(&mut bytes[..]); // which no table makes smaller
+    let big = |number: u32| changes(vec![put(format!("big{number}"), bytes.clone())]);
+    let failed = (0..1000).find_map(|number| engine.commit(&big(number)).err()).expect("never full");
     assert_eq!(failed.errno, enospc, "{failed}");
     assert_eq!(engine.commit(&changes(vec![put("small", "v")])).unwrap_err().errno, enospc);
-    assert!(engine.get(b"k").unwrap().is_some(), "reads go on");
-    drop(engine);
+    assert!(engine.get(&key(0)).unwrap().is_some(), "reads go on");
     fill(full);
+    // More than the journal has room for: with the space set aside.
+    for number in 0..KEYS - 1 {
+        commit(&engine, &changes(vec![delete(key(number))]));
+    }
+    engine.sync().unwrap();
+    drop(engine);
 
+    let engine = open(&store);
+    assert!(engine.get(&key(0)).unwrap().is_none());
+    commit(&engine, &changes(vec![delete(key(KEYS - 1))]));
+    fs::remove_file(full.join("ballast")).unwrap();
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while engine.commit(&big(0)).is_err() {
+        assert!(std::time::Instant::now() < until, "it does not heal");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    engine.sync().unwrap();
+    drop(engine);
+    let engine = open(&store);
+    assert!(store.join("reserve").exists());
+    assert!(engine.get(&key(KEYS - 1)).unwrap().is_none());
+}
+
+#[test]
+fn a_store_on_a_full_file_system_opens() {
+    let Some(small) = Small::mount() else {
+        eprintln!("skipped: mounting takes the superuser");
+        return;
+    };
+    let store = small.0.path().join("store");
+    commit(&open(&store), &changes(vec![put("k", "v")]));
+    fill(small.0.path());
     let engine = open(&store);
     assert!(!store.join("reserve").exists());
     commit(&engine, &changes(vec![delete("k")]));
     engine.sync().unwrap();
-    drop(engine);
-    fs::remove_file(full.join("ballast")).unwrap();
-    let engine = open(&store);
-    assert!(store.join("reserve").exists());
-    assert!(engine.get(b"k").unwrap().is_none());
 }
 
 #[test]

@@ -187,7 +187,7 @@ impl Loader<'_> {
         }
         self.totals.records += 1;
         let (key, value) = line.to_record().map_err(|error| lines.wrong(&error.to_string()))?;
-        self.batch.push(Change::Put { key, value });
+        self.batch.push(Change::Put { key, value: value.into() });
         if self.batch.len() >= limits::LOAD_BATCH {
             self.commit(Durability::Buffered)?;
         }
@@ -226,7 +226,7 @@ impl Loader<'_> {
             (HeaderPart::Counts, counts.encode()),
             (HeaderPart::Volume, Volume { options: header.options() }.encode()),
         ];
-        let put = |(part, value)| Change::Put { key: key::header(part).to_vec(), value };
+        let put = |(part, value)| Change::Put { key: key::header(part).to_vec(), value: Vec::into(value) };
         self.batch = parts.into_iter().map(put).collect();
         self.commit(Durability::Synced)?;
         Ok(self.totals)

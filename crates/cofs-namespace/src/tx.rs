@@ -117,7 +117,7 @@ impl<'a> Tx<'a> {
         for change in self.changes.iter().rev() {
             match change {
                 Change::Put { key: k, value } if k == key => {
-                    return Ok(Some(Bytes::copy_from_slice(value)));
+                    return Ok(Some(value.clone()));
                 }
                 Change::Delete { key: k } if k == key => return Ok(None),
                 _ => {}
@@ -134,7 +134,7 @@ impl<'a> Tx<'a> {
         self.store.get(key)
     }
 
-    pub fn put(&mut self, key: &[u8], value: Vec<u8>) {
+    pub fn put(&mut self, key: &[u8], value: impl Into<Bytes>) {
         self.writes.push(self.store.stripes.of(key));
         self.put_covered(key, value);
     }
@@ -144,8 +144,8 @@ impl<'a> Tx<'a> {
         self.delete_covered(key);
     }
 
-    pub fn put_covered(&mut self, key: &[u8], value: Vec<u8>) {
-        self.changes.push(Change::Put { key: key.to_vec(), value });
+    pub fn put_covered(&mut self, key: &[u8], value: impl Into<Bytes>) {
+        self.changes.push(Change::Put { key: key.to_vec(), value: value.into() });
     }
 
     pub fn delete_covered(&mut self, key: &[u8]) {
@@ -262,7 +262,7 @@ impl<'a> Tx<'a> {
         self.fold_access(ino);
         if self.store.opens.is_open(ino) {
             self.put_covered(&key::inode(ino), inode.encode());
-            self.put_covered(&key::unlinked(ino), MARK.to_vec());
+            self.put_covered(&key::unlinked(ino), MARK);
             return Some(Fate::Kept);
         }
         self.changes.extend(removal);

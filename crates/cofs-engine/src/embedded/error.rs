@@ -59,3 +59,9 @@ pub(super) fn from_errno(what: impl AsRef<str>, errno: Errno) -> EngineError {
 pub(super) fn from_io(doing: &str, error: &std::io::Error) -> EngineError {
     EngineError { what: format!("{doing}: {error}").into(), errno: error.raw_os_error() }
 }
+
+/// Whether there was no space.
+pub(super) fn is_full(error: &EngineError) -> bool {
+    let full = [Errno::NOSPC, Errno::DQUOT].map(|errno| Some(errno.raw_os_error()));
+    full.contains(&error.errno)
+}

@@ -6,14 +6,17 @@
 //! - *survives the process*: the journal's record is in the kernel's page cache before it is acknowledged;
 //! - *a prefix survives the machine*: one journal, replayed up to its first hole, and RocksDB below it never
 //!   holds what the journal on the disk does not;
-//! - *poison*: a failed sync, or a failure of RocksDB, is kept and answers every later commit and sync. Reads go
+//! - *poison*: a failed sync of the journal is kept and answers every later commit and sync. Reads go
 //!   on. There is no healing in process: what a failed sync left in the kernel's cache can't be known, so
-//!   the store must be opened anew (a remount), which replays the journal as the disk has it. A store on a
-//!   full file system can still be opened, to remove files ([`reserve`]).
+//!   the store must be opened anew (a remount), which replays the journal as the disk has it;
+//! - *healing*: what RocksDB cannot take (no space, an error of the disk) stays in the journal and is tried again.
+//!   Commits go on while the journal has room, then they fail with the cause, and succeed again when it is gone. A store on
+//!   a full file system can be used, and opened, to remove files ([`reserve`]).
 //!
 //! Guards are checked under the stripe locks of their keys ([`records`]): shared for a key that is only
 //! guarded, so that all commits may carry the same guard (a fence) without waiting for each other.
 
+mod below;
 mod error;
 mod intake;
 mod log;
@@ -43,7 +46,7 @@ type Poison = OnceLock<EngineError>;
 /// See the module's page.
 pub struct EmbeddedEngine {
     /// None in a store opened for reading. Before `db`, which it uses until it is dropped.
-    drain: Option<Drain>,
+    _drain: Option<Drain>,
     intake: Arc<Intake>,
     db: Arc<DB>,
     read_options: ReadOptions,
@@ -146,19 +149,6 @@ impl EmbeddedEngine {
         let files = files.flatten().filter(|file| file.file_name() != reserve::NAME);
         let sizes = files.filter_map(|file| file.metadata().ok());
         sizes.filter(|metadata| metadata.is_file()).map(|metadata| metadata.len()).sum()
-    }
-}
-
-impl Drop for EmbeddedEngine {
-    /// A large log is written out as a table, so that the next opening need not replay it. Nothing is lost
-    /// if this fails: the journal and the log hold everything.
-    fn drop(&mut self) {
-        drop(self.drain.take());
-        const WORTH_WRITING_OUT_BYTES: u64 = 8 << 20;
-        let writable = self.check_writable().is_ok();
-        if writable && self.property(properties::CUR_SIZE_ALL_MEM_TABLES) > WORTH_WRITING_OUT_BYTES {
-            let _ = self.db.flush();
-        }
     }
 }
 

@@ -19,7 +19,8 @@ use rustix::io::Errno;
 
 use super::{
     EmbeddedEngine, EmbeddedOptions, Poison,
-    error::{engine_error, errno, from_errno, from_io},
+    below::Below,
+    error::{engine_error, errno, from_errno, from_io, is_full},
     intake::{Drain, Intake},
     log::InheritedLogs,
     options::{Budget, rocksdb_options},
@@ -68,7 +69,7 @@ impl Parts {
         let mut read_options = ReadOptions::default();
         read_options.set_verify_checksums(true);
         EmbeddedEngine {
-            drain: self.drain,
+            _drain: self.drain,
             intake: self.intake,
             db: self.db,
             read_options,
@@ -100,7 +101,8 @@ fn open_for_writing(
         write_marker(directory, VERSION).map_err(|e| at(directory, &e))?;
     }
     let (db, intake) = (Arc::new(db), Arc::new(intake));
-    let drain = Drain::start(Arc::clone(&intake), Arc::clone(&db), inherited)?;
+    let below = Below::new(Arc::clone(&db), directory, rocksdb.clone(), options.family_bytes, inherited);
+    let drain = Drain::start(Arc::clone(&intake), below)?;
     Ok(Parts { db, intake, drain: Some(drain), poison })
 }
 
@@ -135,7 +137,7 @@ fn open_for_reading(options: &EmbeddedOptions, rocksdb: &Options) -> Result<Part
 /// Opens a store; where there is no space left for that, with the space set aside.
 fn with_reserve<T>(directory: &Path, open: impl Fn() -> Result<T, EngineError>) -> Result<T, EngineError> {
     match open() {
-        Err(error) if is_full(&error) && reserve::release(directory) => open(),
+        Err(error) if is_full(&error) && reserve::release(directory).is_some() => open(),
         Err(error) => Err(error),
         Ok(opened) => {
             reserve::make(directory);
@@ -158,11 +160,6 @@ fn files_of_state(directory: &Path) -> Vec<(std::ffi::OsString, u64)> {
         .collect();
     state.sort_unstable();
     state
-}
-
-fn is_full(error: &EngineError) -> bool {
-    let full = [Errno::NOSPC, Errno::DQUOT].map(|errno| Some(errno.raw_os_error()));
-    full.contains(&error.errno)
 }
 
 /// The bytes of all tables (`000123.sst`): a listing, which is cheap beside opening them.

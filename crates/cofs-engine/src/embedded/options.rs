@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use rocksdb::{
     BlockBasedIndexType, BlockBasedOptions, Cache, DBCompressionType, DBRecoveryMode, DataBlockIndexType,
-    Env, LogLevel, Options, WriteBufferManager,
+    Env, LogLevel, Options,
 };
 
 use super::error::engine_error;
@@ -23,12 +23,15 @@ pub struct EmbeddedOptions {
     /// Read only: nothing below is changed, and no lock is taken, so that the state seen is that of the
     /// moment of opening. Commits fail with EROFS.
     pub read_only: bool,
+    /// Keys that share so many first bytes are a family: of one kind, and changed in a similar order. Large families get tables of
+    /// their own. 0: all keys are one.
+    pub family_bytes: usize,
 }
 
 impl EmbeddedOptions {
     /// An existing store, for reading and writing.
     pub fn new(directory: impl Into<PathBuf>, memory_bytes: usize) -> Self {
-        Self { directory: directory.into(), memory_bytes, create: false, read_only: false }
+        Self { directory: directory.into(), memory_bytes, create: false, read_only: false, family_bytes: 0 }
     }
 }
 
@@ -38,10 +41,8 @@ const MIB: usize = 1 << 20;
 pub(super) struct Budget {
     /// The record cache: hot point reads.
     pub(super) records_bytes: usize,
-    /// Blocks, indexes and filters; memtables are charged to it as they grow.
+    /// Blocks, indexes and filters.
     pub(super) blocks_bytes: usize,
-    /// Of that, what memtables may take before they are flushed.
-    pub(super) memtables_bytes: usize,
     /// A segment of the journal; what is held of it in memory takes up to some twice that.
     pub(super) segment_bytes: u64,
 }
@@ -49,12 +50,11 @@ pub(super) struct Budget {
 impl Budget {
     pub(super) fn of(memory_bytes: usize) -> Self {
         let records_bytes = memory_bytes / 16 * 3;
-        // An eighth for the intake (four segments, twice their size in memory), and a sixteenth for what
-        // RocksDB charges to nobody: table readers, iterators, versions.
-        let blocks_bytes = memory_bytes - records_bytes - memory_bytes / 8 - memory_bytes / 16;
-        let memtables_bytes = (memory_bytes / 5).clamp(2 * MIB, 128 * MIB);
-        let segment_bytes = (memory_bytes / 64).clamp(MIB / 4, 8 * MIB) as u64;
-        Self { records_bytes, blocks_bytes, memtables_bytes, segment_bytes }
+        // A third for the intake (four segments, twice their size in memory), and a sixteenth for what
+        // RocksDB charges to nobody: table readers, iterators, versions, the table in the making.
+        let blocks_bytes = memory_bytes - records_bytes - memory_bytes / 3 - memory_bytes / 16;
+        let segment_bytes = (memory_bytes / 24).clamp(MIB / 4, 16 * MIB) as u64;
+        Self { records_bytes, blocks_bytes, segment_bytes }
     }
 
     /// Whether filters and indexes of tables of this size take no more than half of the blocks' share.
@@ -64,23 +64,13 @@ impl Budget {
         const TABLE_BYTES_PER_FILTER_BYTE: u64 = 16;
         tables_bytes / TABLE_BYTES_PER_FILTER_BYTE <= self.blocks_bytes as u64 / 2
     }
-
-    /// A third: one is written to while the others are flushed.
-    fn memtable_bytes(&self) -> usize {
-        self.memtables_bytes / 3
-    }
 }
 
 /// The settings and the cache that they share.
 /// `tables_bytes`: the size of the tables that are there.
 pub(super) fn rocksdb_options(budget: &Budget, tables_bytes: u64) -> Result<(Options, Cache), EngineError> {
     let cache = Cache::new_hyper_clock_cache(budget.blocks_bytes, 0);
-    // Not a setter of the crate: the log replayed at open stays a log, instead of being written out as a
-    // table before the first request is served.
-    let mut options = Options::default()
-        .get_options_from_string("avoid_flush_during_recovery=true;max_bgerror_resume_count=0")
-        .map_err(|e| engine_error("setting up the metadata engine", &e))?;
-    set_memory(&mut options, budget, &cache);
+    let mut options = Options::default();
     set_log(&mut options);
     set_tables(&mut options, &cache, budget.filters_fit(tables_bytes));
     set_background(&mut options)?;
@@ -88,25 +78,12 @@ pub(super) fn rocksdb_options(budget: &Budget, tables_bytes: u64) -> Result<(Opt
     Ok((options, cache))
 }
 
-fn set_memory(options: &mut Options, budget: &Budget, cache: &Cache) {
-    // `false`: never stall writers for it; the flush that it starts keeps up.
-    let manager =
-        WriteBufferManager::new_write_buffer_manager_with_cache(budget.memtables_bytes, false, cache.clone());
-    options.set_write_buffer_manager(&manager);
-    options.set_write_buffer_size(budget.memtable_bytes());
-    options.set_max_write_buffer_number(4);
-    // A look-up that misses (each create makes one) need not search the memtable's skip list.
-    options.set_memtable_prefix_bloom_ratio(0.05);
-    options.set_memtable_whole_key_filtering(true);
-}
-
+/// Commits go through the journal of ours, and RocksDB's log and memtables stay empty. What an older version of the format
+/// left in a log is read once.
 fn set_log(options: &mut Options) {
     // Up to the first hole: what survives a power cut is a prefix. A torn tail is no error.
     options.set_wal_recovery_mode(DBRecoveryMode::PointInTime);
-    // What reopening after a crash replays.
-    options.set_max_total_wal_size(64 * MIB as u64);
-    options.set_manual_wal_flush(false);
-    options.set_recycle_log_file_num(0);
+    options.set_write_buffer_size(16 * MIB);
 }
 
 /// `small`: filters and indexes of the whole store fit into the cache.
@@ -149,8 +126,6 @@ fn set_background(options: &mut Options) -> Result<(), EngineError> {
     options.set_max_bytes_for_level_base(256 * MIB as u64);
     // Reads pay a little for many young tables, writes would pay a lot for waiting.
     options.set_level_zero_file_num_compaction_trigger(4);
-    options.set_level_zero_slowdown_writes_trigger(40);
-    options.set_level_zero_stop_writes_trigger(80);
     options.set_avoid_unnecessary_blocking_io(true);
     Ok(())
 }
@@ -179,14 +154,15 @@ mod tests {
         for memory_bytes in [16 * MIB, 384 * MIB, 4096 * MIB] {
             let budget = Budget::of(memory_bytes);
             assert!(budget.records_bytes + budget.blocks_bytes <= memory_bytes);
-            assert!(budget.memtables_bytes < budget.blocks_bytes);
+            assert!(budget.blocks_bytes >= memory_bytes / 3);
+            assert!(budget.segment_bytes <= memory_bytes as u64 / 16);
         }
     }
 
     #[test]
     fn a_store_that_outgrows_the_cache_gets_filters_in_pages() {
         let budget = Budget::of(384 * MIB);
-        assert!(budget.filters_fit(3 << 29));
+        assert!(budget.filters_fit(1 << 30));
         assert!(!budget.filters_fit(20 << 30));
     }
 }

@@ -136,7 +136,7 @@ impl Records {
                     self.cache.remove(key.as_slice());
                 }
                 Change::Put { key, value } => {
-                    self.cache.insert(key.as_slice().into(), Some(Bytes::copy_from_slice(value)));
+                    self.cache.insert(key.as_slice().into(), Some(value.clone()));
                 }
                 Change::Delete { key } => self.cache.insert(key.as_slice().into(), None),
             }
@@ -172,7 +172,7 @@ mod tests {
     use super::*;
 
     fn put(key: &str, value: &[u8]) -> Change {
-        Change::Put { key: key.into(), value: value.to_vec() }
+        Change::Put { key: key.into(), value: Bytes::copy_from_slice(value) }
     }
 
     fn batch(changes: Vec<Change>) -> Batch {

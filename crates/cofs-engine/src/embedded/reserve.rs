@@ -2,8 +2,8 @@
 //!
 //! Opening a store writes a few small files, and removing files from the volume is commits: on a file
 //! system with nothing left both would fail, and the volume could not be mounted to make room. So a file
-//! of [`RESERVE_BYTES_MAX`] lies in the store; when opening fails for want of space it is given up, and it is
-//! made again by a later opening that finds room.
+//! of [`RESERVE_BYTES_MAX`] lies in the store; when opening fails for want of space, or the journal is full and a commit
+//! that removes something waits, it is given up. It is made again when there is room.
 //!
 //! All of it is best effort: a file system that can't set space aside is used without.
 
@@ -40,9 +40,21 @@ fn try_make(directory: &Path, path: &Path) -> Result<(), Errno> {
     fallocate(&file, FallocateFlags::empty(), 0, RESERVE_BYTES_MAX.min(free_bytes / FREE_PART).max(1))
 }
 
-/// Gives the space up; whether there was any.
-pub(super) fn release(directory: &Path) -> bool {
-    std::fs::remove_file(directory.join(NAME)).is_ok()
+/// Gives the space up; how much it was.
+pub(super) fn release(directory: &Path) -> Option<u64> {
+    let path = directory.join(NAME);
+    let bytes = std::fs::metadata(&path).ok()?.len();
+    std::fs::remove_file(path).ok().map(|()| bytes)
+}
+
+/// Makes it again if there is room for as much as was given up; whether it did.
+pub(super) fn restore(directory: &Path, bytes: u64) -> bool {
+    let roomy = statvfs(directory)
+        .is_ok_and(|space| space.f_bavail.saturating_mul(space.f_frsize) / FREE_PART >= bytes);
+    if roomy {
+        make(directory);
+    }
+    roomy
 }
 
 #[cfg(test)]
@@ -57,7 +69,12 @@ mod tests {
         make(directory.path());
         let file = std::fs::metadata(directory.path().join(NAME)).unwrap();
         assert!(file.blocks() > 0 && file.len() <= RESERVE_BYTES_MAX);
-        assert!(release(directory.path()));
-        assert!(!release(directory.path()));
+        let len = file.len();
+        assert_eq!(release(directory.path()), Some(len));
+        assert_eq!(release(directory.path()), None);
+        assert!(!restore(directory.path(), u64::MAX));
+        assert_eq!(release(directory.path()), None);
+        assert!(restore(directory.path(), 1));
+        assert!(release(directory.path()).is_some());
     }
 }

@@ -41,7 +41,7 @@ pub fn open(directory: &Path) -> EmbeddedEngine {
 }
 
 pub fn put(key: impl Into<Vec<u8>>, value: impl Into<Vec<u8>>) -> Change {
-    Change::Put { key: key.into(), value: value.into() }
+    Change::Put { key: key.into(), value: value.into().into() }
 }
 
 pub fn delete(key: impl Into<Vec<u8>>) -> Change {

@@ -56,7 +56,7 @@ pub fn repair(engine: &Arc<dyn Engine>, problems: &[Problem], now: Timestamp) ->
 
 /// Before anything else: without a header no volume opens.
 fn repair_header(engine: &dyn Engine, problems: &[Problem]) -> FsResult<()> {
-    let put = |part, value| Change::Put { key: key::header(part).to_vec(), value };
+    let put = |part, value| Change::Put { key: key::header(part).to_vec(), value: Vec::into(value) };
     let stored = engine.get(&key::header(HeaderPart::Counts)).map_err(engine_failed)?;
     let clean = stored.is_some_and(|value| Counts::decode(&value).is_ok_and(|counts| counts.clean));
     let changes: Vec<_> = problems
@@ -283,7 +283,7 @@ fn agree_on_writing(tx: &mut Tx<'_>, ino: InodeId) -> FsResult<()> {
     };
     inode.writing = matches!(inode.layout, Layout::Object(_));
     if inode.writing {
-        tx.put(&key::writing(ino), MARK.to_vec());
+        tx.put(&key::writing(ino), MARK);
     } else {
         tx.delete(&key::writing(ino));
     }

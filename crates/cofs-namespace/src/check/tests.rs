@@ -80,7 +80,7 @@ impl World {
     }
 
     fn put(&self, key: &[u8], value: Vec<u8>) {
-        self.change(Change::Put { key: key.to_vec(), value });
+        self.change(Change::Put { key: key.to_vec(), value: value.into() });
     }
 
     fn edit(&self, ino: InodeId, edit: impl FnOnce(&mut Inode)) {

@@ -129,7 +129,7 @@ impl Namespace {
             let mut inode = born(tx, c, now, (parent, &dir), (ino, new))?;
             inode.linkable = linkable;
             inodes::put(tx, ino, &inode);
-            tx.put_covered(&key::unlinked(ino), MARK.to_vec());
+            tx.put_covered(&key::unlinked(ino), MARK);
             tx.count_files(1);
             Ok(inodes::node(ino, &inode, 0))
         })

@@ -12,6 +12,10 @@ const UNLINKED: u8 = b'U';
 const RECLAIM: u8 = b'R';
 const HEADER: u8 = b'H';
 
+/// The first bytes of a key, its partition and kind: what an engine may keep apart. Inodes and inline data come nearly in the
+/// order of their keys, entries by their hash.
+pub const KEY_FAMILY_BYTES: usize = 3;
+
 /// The only partition there is so far; the header and the reclaim list stand in it.
 const HOME: PartitionId = PartitionId(0);
 

@@ -14,7 +14,7 @@ use crate::{
 
 pub fn enter_writing(tx: &mut Tx<'_>, ino: InodeId, inode: &mut Inode) {
     inode.writing = true;
-    tx.put_covered(&key::writing(ino), MARK.to_vec());
+    tx.put_covered(&key::writing(ino), MARK);
 }
 
 pub fn leave_writing(tx: &mut Tx<'_>, ino: InodeId, inode: &mut Inode) {
@@ -24,7 +24,7 @@ pub fn leave_writing(tx: &mut Tx<'_>, ino: InodeId, inode: &mut Inode) {
 }
 
 pub fn reclaim(object: ObjectId) -> Change {
-    Change::Put { key: key::reclaim(object).to_vec(), value: MARK.to_vec() }
+    Change::Put { key: key::reclaim(object).to_vec(), value: MARK.into() }
 }
 
 /// The changes that take an inode away: its record, its data, its object onto the reclaim list.

@@ -13,7 +13,7 @@ use crate::{
 };
 
 fn put(part: HeaderPart, value: Vec<u8>) -> Change {
-    Change::Put { key: key::header(part).to_vec(), value }
+    Change::Put { key: key::header(part).to_vec(), value: value.into() }
 }
 
 pub fn counts(counts: Counts) -> Change {
@@ -54,7 +54,7 @@ pub fn format(
         put(HeaderPart::Epoch, encode_number(0)),
         reservation(InodeId::ROOT.sequence() + 1),
         counts(Counts { files: 1, clean: true, exact: true }),
-        Change::Put { key: key::inode(InodeId::ROOT).to_vec(), value: root.encode() },
+        Change::Put { key: key::inode(InodeId::ROOT).to_vec(), value: root.encode().into() },
     ];
     must_commit(engine, &Batch { guards: Vec::new(), changes, durability: Durability::Synced })
 }

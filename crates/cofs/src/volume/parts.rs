@@ -86,22 +86,27 @@ pub fn is_empty(directory: &Path) -> Done<bool> {
     }
 }
 
+fn engine_options(store: &Path, config: &Config) -> EmbeddedOptions {
+    let mut options = EmbeddedOptions::new(config.meta_directory(store), limits::ENGINE_MEMORY_BYTES);
+    options.family_bytes = cofs_namespace::KEY_FAMILY_BYTES;
+    options
+}
+
 /// A new engine in the volume's (empty) directory for it.
 fn create_engine(store: &Path, config: &Config) -> Done<EmbeddedEngine> {
-    let mut options = EmbeddedOptions::new(config.meta_directory(store), limits::ENGINE_MEMORY_BYTES);
+    let mut options = engine_options(store, config);
     options.create = true;
     EmbeddedEngine::open(&options).map_err(engine_failure)
 }
 
 /// The volume's engine.
 pub fn open_engine(store: &Path, config: &Config) -> Done<EmbeddedEngine> {
-    let options = EmbeddedOptions::new(config.meta_directory(store), limits::ENGINE_MEMORY_BYTES);
-    EmbeddedEngine::open(&options).map_err(engine_failure)
+    EmbeddedEngine::open(&engine_options(store, config)).map_err(engine_failure)
 }
 
 /// The volume's engine, as it is now; nothing below is changed.
 pub fn open_engine_read_only(store: &Path, config: &Config) -> Done<EmbeddedEngine> {
-    let mut options = EmbeddedOptions::new(config.meta_directory(store), limits::ENGINE_MEMORY_BYTES);
+    let mut options = engine_options(store, config);
     options.read_only = true;
     EmbeddedEngine::open(&options).map_err(engine_failure)
 }

@@ -1,24 +1,27 @@
 //! The thread that moves ended layers into RocksDB and makes the journal's next segment ready.
 
 use std::{
-    sync::Arc,
+    sync::{Arc, atomic::Ordering},
     thread::{Builder, JoinHandle},
+    time::{Duration, Instant},
 };
 
-use rocksdb::{DB, WriteBatch};
+use parking_lot::MutexGuard;
 
-use super::{Free, Header, Intake, Layer, SLOTS, SLOTS_MIN, Segment, segment};
+use super::{Free, Header, Intake, Layer, SLOTS, SLOTS_MIN, Segment, Stuck, Work, segment};
 use crate::{
     EngineError,
     embedded::{
-        error::{engine_error, from_io},
-        log::InheritedLogs,
+        below::Below,
+        error::{from_io, is_full},
+        reserve,
     },
 };
 
-/// What goes to RocksDB at once: large enough that its log is written in few calls.
-const BATCH_BYTES: usize = 256 << 10;
-
+/// How long after a failure the drain tries again.
+const AGAIN: Duration = Duration::from_millis(500);
+/// How long it lets compaction work that has fallen behind.
+const CATCHING_UP: Duration = Duration::from_millis(20);
 /// The drain of one intake; ended by dropping it.
 pub(in crate::embedded) struct Drain {
     intake: Arc<Intake>,
@@ -38,24 +41,27 @@ pub(super) enum Job {
     Drain(Arc<Layer>),
 }
 
+/// What a failure means for what comes after.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// Nothing has changed; it can be tried again.
+    Passing(EngineError),
+    /// Nothing may be written any more.
+    Lasting(EngineError),
+}
+
 impl Drain {
-    pub(in crate::embedded) fn start(
-        intake: Arc<Intake>,
-        db: Arc<DB>,
-        mut inherited: InheritedLogs,
-    ) -> Result<Self, EngineError> {
+    pub(in crate::embedded) fn start(intake: Arc<Intake>, below: Below) -> Result<Self, EngineError> {
         let working = Arc::clone(&intake);
         let work = move || {
             while let Some(job) = working.next_job() {
-                let done = match job {
-                    Job::Prepare(slot, header) => working.prepare(slot, header),
-                    Job::Drain(layer) => {
-                        drain(&layer, &db, &mut inherited).inspect(|()| working.drained(&layer))
+                match working.work_on(&job, &below) {
+                    Ok(()) => {}
+                    Err(Failure::Passing(error)) => working.stuck(error, job),
+                    Err(Failure::Lasting(error)) => {
+                        working.poison(error);
+                        return;
                     }
-                };
-                if let Err(error) = done {
-                    working.poison(error);
-                    return;
                 }
             }
         };
@@ -100,13 +106,32 @@ impl Intake {
         }
     }
 
-    pub(super) fn prepare(&self, slot: Slot, header: Header) -> Result<(), EngineError> {
+    fn work_on(&self, job: &Job, below: &Below) -> Result<(), Failure> {
+        match job {
+            Job::Prepare(slot, header) => self.prepare(*slot, *header),
+            Job::Drain(_) if below.is_behind() => {
+                self.rest(&mut self.work.lock(), CATCHING_UP);
+                Ok(())
+            }
+            Job::Drain(layer) => drain(layer, below).map(|()| self.drained(layer)),
+        }
+    }
+
+    /// Until the drain is to end, the reserve is wanted, or `time` is over.
+    fn rest(&self, work: &mut MutexGuard<'_, Work>, time: Duration) {
+        let until = Instant::now() + time;
+        let wanted = |work: &Work| work.stuck.as_ref().is_some_and(|stuck| stuck.reserve_wanted);
+        while !work.stopping && !wanted(work) && !self.changed.wait_until(work, until).timed_out() {}
+    }
+
+    pub(super) fn prepare(&self, slot: Slot, header: Header) -> Result<(), Failure> {
         let prepared = Segment::prepare(&self.directory, slot.number, header, self.segment_bytes);
         let mut work = self.work.lock();
         match prepared {
             Ok(segment) => {
                 work.newest = header.generation;
                 work.spare = Some(segment);
+                self.heal(&mut work);
                 self.remove_surplus(&mut work, header.oldest);
             }
             // A file system without space for more files: the first two do. (One that was there stays: the newest
@@ -115,7 +140,9 @@ impl Intake {
                 work.slots = SLOTS;
                 let _ = std::fs::remove_file(segment::path(&self.directory, slot.number));
             }
-            Err(error) => return Err(self.failed("preparing", &error)),
+            // Whatever of the header has reached the disk: it is written whole and synced by the next attempt, and nothing is
+            // behind it before.
+            Err(error) => return Err(Failure::Passing(self.failed("preparing", &error))),
         }
         self.changed.notify_all();
         Ok(())
@@ -123,7 +150,7 @@ impl Intake {
 
     /// Processes that ended again and again before they had drained anything have made more files than are needed.
     /// They go when the newest header no longer counts what stands in them.
-    fn remove_surplus(&self, work: &mut super::Work, oldest: u64) {
+    fn remove_surplus(&self, work: &mut Work, oldest: u64) {
         work.free.retain(|free| {
             let surplus = free.slot >= SLOTS && free.generation < oldest;
             // One that cannot be removed is found again at the next start.
@@ -137,13 +164,50 @@ impl Intake {
         let mut work = self.work.lock();
         self.layers.write().pop();
         work.free.push(Free { slot, generation: layer.segment.header.generation });
+        self.heal(&mut work);
         self.changed.notify_all();
+    }
+
+    /// What could not be done will be tried again. Until it is, commits go on while the journal has room, and then fail with
+    /// this error; if there is no space, those that would need more fail at once.
+    fn stuck(&self, error: EngineError, job: Job) {
+        let full = is_full(&error);
+        let mut work = self.work.lock();
+        if let Job::Prepare(slot, _) = job {
+            // In the same file, or two might claim to be the same segment.
+            work.again = Some(slot);
+        }
+        let wanted = work.stuck.as_ref().is_some_and(|stuck| stuck.reserve_wanted);
+        if full && wanted && work.released.is_none() {
+            work.released = reserve::release(&self.directory);
+            if let (Some(_), Some(stuck)) = (work.released, &mut work.stuck) {
+                stuck.reserve_wanted = false;
+                return; // try again at once
+            }
+        }
+        let hope = full && !wanted && work.released.is_none();
+        work.stuck = Some(Stuck { error, reserve_wanted: false, hope });
+        self.full.store(full, Ordering::Relaxed);
+        self.changed.notify_all();
+        self.rest(&mut work, AGAIN);
+    }
+
+    fn heal(&self, work: &mut Work) {
+        if work.stuck.take().is_some() {
+            self.full.store(false, Ordering::Relaxed);
+        }
+        if work.released.is_some_and(|bytes| reserve::restore(&self.directory, bytes)) {
+            work.released = None;
+        }
     }
 }
 
-impl super::Work {
+impl Work {
     /// A file for the next segment; none while all are in use.
     fn free_slot(&mut self) -> Option<Slot> {
+        if let Some(slot) = self.again.take() {
+            return Some(slot);
+        }
         // The lowest, so that surplus ones fall into disuse.
         if let Some(at) = (0..self.free.len()).min_by_key(|&at| self.free[at].slot) {
             return Some(Slot { number: self.free.swap_remove(at).slot, new: false });
@@ -153,18 +217,10 @@ impl super::Work {
     }
 }
 
-fn drain(layer: &Layer, db: &DB, inherited: &mut InheritedLogs) -> Result<(), EngineError> {
-    layer.segment.sync_ended().map_err(|error| from_io("syncing the metadata's journal", &error))?;
-    let write = |batch| db.write(batch).map_err(|error| engine_error("writing the metadata's log", &error));
-    let mut batch = WriteBatch::default();
-    layer.memtable.visit(|key, value| {
-        match value {
-            Some(value) => batch.put(key, value),
-            None => batch.delete(key),
-        }
-        if batch.size_in_bytes() < BATCH_BYTES { Ok(()) } else { write(std::mem::take(&mut batch)) }
-    })?;
-    write(batch)?;
-    inherited.sync()?;
-    db.flush_wal(true).map_err(|error| engine_error("syncing the metadata's log", &error))
+/// Moves a layer into a table below, and syncs it.
+fn drain(layer: &Layer, below: &Below) -> Result<(), Failure> {
+    // What a failed sync left in the kernel's cache can't be known.
+    let synced = layer.segment.sync_ended();
+    synced.map_err(|error| Failure::Lasting(from_io("syncing the metadata's journal", &error)))?;
+    below.take(&layer.memtable).map_err(Failure::Passing)
 }

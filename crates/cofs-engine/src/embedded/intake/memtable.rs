@@ -31,7 +31,7 @@ struct Table {
 }
 
 #[derive(Default)]
-pub(super) struct Memtable {
+pub(in crate::embedded) struct Memtable {
     table: RwLock<Table>,
     /// The states (numbers of commits) that scans under way look at. Locked after `table`; entered with `table` held, so
     /// that no commit comes in between.
@@ -87,7 +87,7 @@ impl Memtable {
         for change in changes {
             match change {
                 Change::Put { key, value } => {
-                    table.put(Key::from_slice(key), Some(Bytes::copy_from_slice(value)), &scans);
+                    table.put(Key::from_slice(key), Some(value.clone()), &scans);
                 }
                 Change::Delete { key } => table.put(Key::from_slice(key), None, &scans),
             }
@@ -114,18 +114,24 @@ impl Memtable {
     }
 
     /// Keys that it gives a value.
-    pub(super) fn keys(&self) -> usize {
+    pub(in crate::embedded) fn keys(&self) -> usize {
         self.table.read().versions.len()
     }
 
     /// Visits the newest versions in the order of their keys. The table is locked meanwhile: for one that
     /// nobody changes any more.
-    pub(super) fn visit<E>(
+    pub(in crate::embedded) fn try_visit<E>(
         &self,
         mut visit: impl FnMut(&[u8], Option<&[u8]>) -> Result<(), E>,
     ) -> Result<(), E> {
         let table = self.table.read();
         table.versions.iter().try_for_each(|(key, version)| visit(key, version.value.as_deref()))
+    }
+
+    /// The same, for a visitor that cannot fail.
+    pub(in crate::embedded) fn visit(&self, mut visit: impl FnMut(&[u8], Option<&[u8]>)) {
+        let table = self.table.read();
+        table.versions.iter().for_each(|(key, version)| visit(key, version.value.as_deref()));
     }
 }
 
@@ -199,7 +205,7 @@ mod tests {
     use super::*;
 
     fn put(memtable: &Memtable, key: &str, value: &str) {
-        memtable.apply(&[Change::Put { key: key.into(), value: value.into() }]);
+        memtable.apply(&[Change::Put { key: key.into(), value: Bytes::copy_from_slice(value.as_bytes()) }]);
     }
 
     fn all(mut cursor: Cursor) -> Vec<(String, Option<String>)> {
@@ -225,7 +231,7 @@ mod tests {
         put(&memtable, "a", "2");
         memtable.apply(&[
             Change::Delete { key: b"b".to_vec() },
-            Change::Put { key: b"b".to_vec(), value: b"2".to_vec() },
+            Change::Put { key: b"b".to_vec(), value: Bytes::from_static(b"2") },
         ]);
         put(&memtable, "c", "2");
         let second = cursor(&memtable);

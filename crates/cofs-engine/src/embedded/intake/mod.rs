@@ -28,16 +28,17 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
 use parking_lot::{Condvar, Mutex, RwLock};
 use smallvec::SmallVec;
 
-pub(super) use self::drain::Drain;
+pub(super) use self::{drain::Drain, memtable::Memtable};
 use self::{
-    memtable::{Cursor, Memtable},
+    drain::Slot,
+    memtable::Cursor,
     record::Record,
     segment::{Header, Segment, Tail},
 };
@@ -84,7 +85,21 @@ struct Work {
     slots: u32,
     /// The newest segment's generation.
     newest: u64,
+    /// A file that could not be made ready, and will be tried again.
+    again: Option<Slot>,
+    stuck: Option<Stuck>,
+    /// The bytes of the reserve that was given up, until it is there again.
+    released: Option<u64>,
     stopping: bool,
+}
+
+/// What keeps the drain from going on at present.
+struct Stuck {
+    error: EngineError,
+    /// Somebody waits who would make room.
+    reserve_wanted: bool,
+    /// Whether there is hope before the cause is gone: there is no space, and a reserve that was not yet asked for.
+    hope: bool,
 }
 
 /// See the module's page.
@@ -95,6 +110,8 @@ pub(super) struct Intake {
     /// Newest first; the first one is written to.
     layers: RwLock<SmallVec<[Arc<Layer>; SLOTS as usize]>>,
     work: Mutex<Work>,
+    /// There is no space below: only what makes room is taken.
+    full: AtomicBool,
     /// `work` or `layers` has changed.
     changed: Condvar,
     committed: AtomicU64,
@@ -166,6 +183,7 @@ impl Intake {
             writer: Mutex::new(Writer { layer, tail: Tail::default(), commits: 1 }),
             layers: RwLock::new(layers.into()),
             work: Mutex::new(work),
+            full: AtomicBool::new(false),
             changed: Condvar::new(),
             committed: AtomicU64::new(1),
             synced: Mutex::new(0),
@@ -179,10 +197,14 @@ impl Intake {
         let Some(mut record) = Record::of(changes) else {
             return Err(from_errno("a commit of metadata beyond 4 GiB", rustix::io::Errno::FBIG));
         };
+        let makes_room = makes_room(changes);
+        if self.full.load(Ordering::Relaxed) && !makes_room {
+            self.refuse_growth()?;
+        }
         let mut writer = self.writer.lock();
         let fits = writer.tail.at + record.len() + Record::end().len() <= self.segment_bytes;
         if !fits && writer.tail.records > 0 {
-            self.next_segment(&mut writer)?;
+            self.next_segment(&mut writer, makes_room)?;
         }
         let Writer { layer, tail, commits } = &mut *writer;
         let Some(layer) = layer else {
@@ -195,8 +217,8 @@ impl Intake {
         Ok(())
     }
 
-    fn next_segment(&self, writer: &mut Writer) -> Result<(), EngineError> {
-        let segment = self.take_spare()?;
+    fn next_segment(&self, writer: &mut Writer, with_reserve: bool) -> Result<(), EngineError> {
+        let segment = self.take_spare(with_reserve)?;
         if let Some(ended) = &writer.layer {
             let written = ended.segment.append_at(&mut Record::end(), &mut writer.tail);
             written.map_err(|error| self.poison(self.failed("ending a part of", &error)))?;
@@ -211,8 +233,9 @@ impl Intake {
         Ok(())
     }
 
-    /// Waits until the drain has made a segment ready, which it mostly has.
-    fn take_spare(&self) -> Result<Segment, EngineError> {
+    /// Waits until the drain has made a segment ready, which it mostly has; if there is no space, `with_reserve`. Errors: what
+    /// keeps the drain from it.
+    fn take_spare(&self, with_reserve: bool) -> Result<Segment, EngineError> {
         let mut work = self.work.lock();
         loop {
             if let Some(error) = self.poison.get() {
@@ -221,8 +244,19 @@ impl Intake {
             if let Some(spare) = work.spare.take() {
                 return Ok(spare);
             }
+            if let Some(stuck) = &mut work.stuck {
+                if !(stuck.hope && with_reserve) {
+                    return Err(stuck.error.clone());
+                }
+                stuck.reserve_wanted = true;
+                self.changed.notify_all();
+            }
             self.changed.wait(&mut work);
         }
+    }
+
+    fn refuse_growth(&self) -> Result<(), EngineError> {
+        self.work.lock().stuck.as_ref().map_or(Ok(()), |stuck| Err(stuck.error.clone()))
     }
 
     /// `Some(None)`: known to be absent. `None`: RocksDB knows.
@@ -282,6 +316,12 @@ impl Intake {
         self.changed.notify_all();
         error
     }
+}
+
+/// Whether a commit removes more than it adds: such ones have the journal's rest and the reserve when there is no space.
+fn makes_room(changes: &[Change]) -> bool {
+    let removals = changes.iter().filter(|change| matches!(change, Change::Delete { .. })).count();
+    removals > changes.len() - removals
 }
 
 /// Cursors over the layers, newest first, as one.

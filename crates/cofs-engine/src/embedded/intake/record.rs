@@ -150,9 +150,9 @@ mod tests {
 
     fn batch() -> Vec<Change> {
         vec![
-            Change::Put { key: b"key".to_vec(), value: b"value".to_vec() },
+            Change::Put { key: b"key".to_vec(), value: Bytes::from_static(b"value") },
             Change::Delete { key: vec![9; 40] },
-            Change::Put { key: Vec::new(), value: Vec::new() },
+            Change::Put { key: Vec::new(), value: Bytes::new() },
         ]
     }
 

@@ -85,7 +85,7 @@ impl World {
 
 fn commit(intake: &Intake, number: u32) {
     let value = vec![number as u8; 1 + number as usize * 37 % 700];
-    let put = |key: &[u8], value: Vec<u8>| Change::Put { key: key.to_vec(), value };
+    let put = |key: &[u8], value: Vec<u8>| Change::Put { key: key.to_vec(), value: value.into() };
     let numbered = put(&number.to_be_bytes(), value);
     intake.commit(&[put(b"head", number.to_be_bytes().to_vec()), numbered]).unwrap();
 }
@@ -252,7 +252,7 @@ fn a_batch_larger_than_a_segment_passes() {
     let world = World::new();
     let intake = world.open();
     let value = vec![5; 3 * SEGMENT_BYTES as usize];
-    intake.commit(&[Change::Put { key: b"large".to_vec(), value: value.clone() }]).unwrap();
+    intake.commit(&[Change::Put { key: b"large".to_vec(), value: value.clone().into() }]).unwrap();
     drop(intake);
     assert_eq!(world.open().get(b"large").flatten().as_deref(), Some(&value[..]));
 }
