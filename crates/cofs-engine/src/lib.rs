@@ -8,7 +8,7 @@
 //! - what `commit` acknowledged as [`Outcome::Committed`] survives the end of this process (`kill -9`);
 //! - after a power cut, the commits that survive are a prefix of those made, and it includes everything
 //!   acknowledged before the last successful `sync`;
-//! - a failed write or sync poisons the engine: no later call reports success.
+//! - a failed sync poisons the engine: no later call reports success. A failed commit is not seen, and the next may succeed.
 //!
 //! The engines: [`EmbeddedEngine`] (RocksDB, the default), [`MemoryEngine`] (tests and simulation, with a
 //! model of a power cut) and [`FaultEngine`] (any other engine, failing to order). The same conformance
