@@ -4,7 +4,7 @@
 //! from a seed; the same plan over the same calls fails the same way.
 //!
 //! Invariants: a fault of a read changes nothing and the next read may work; a failed commit or sync, and
-//! an unknown outcome, poison the engine as the crate's page demands: no later commit or sync reports
+//! an unknown outcome, poison the engine, the harshest that one may do: no later commit or sync reports
 //! success, while reads go on.
 
 use std::sync::{
