@@ -41,7 +41,7 @@ const CURRENT: &str = "CURRENT";
 pub(super) fn open(options: &EmbeddedOptions) -> Result<EmbeddedEngine, EngineError> {
     let directory = &options.directory;
     let found = check_directory(directory, options.create && !options.read_only)?;
-    let budget = Budget::of(options.memory_bytes);
+    let budget = Budget::of(options.memory_bytes).on(directory);
     let tables_bytes = table_bytes(directory).map_err(|e| at(directory, &e))?;
     let (mut rocksdb, block_cache) = rocksdb_options(&budget, tables_bytes)?;
     rocksdb.create_if_missing(found == Found::Nothing);

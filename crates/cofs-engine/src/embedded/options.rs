@@ -1,7 +1,7 @@
 //! How RocksDB is set, and how the memory it gets is shared out. The reasons stand at each setting, the
 //! figures in `docs/adr/0001-engine.md`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use rocksdb::{
     BlockBasedIndexType, BlockBasedOptions, Cache, DBCompressionType, DBRecoveryMode, DataBlockIndexType,
@@ -55,6 +55,16 @@ impl Budget {
         let blocks_bytes = memory_bytes - records_bytes - memory_bytes / 3 - memory_bytes / 16;
         let segment_bytes = (memory_bytes / 24).clamp(MIB / 4, 16 * MIB) as u64;
         Self { records_bytes, blocks_bytes, segment_bytes }
+    }
+
+    /// A small file system is not filled with the journal: at most a 64th of it for the four segments.
+    pub(super) fn on(mut self, directory: &Path) -> Self {
+        const PART: u64 = 64 * 4;
+        if let Ok(space) = rustix::fs::statvfs(directory) {
+            let share_bytes = space.f_blocks.saturating_mul(space.f_frsize) / PART;
+            self.segment_bytes = self.segment_bytes.min(share_bytes.max(MIB as u64 / 4));
+        }
+        self
     }
 
     /// Whether filters and indexes of tables of this size take no more than half of the blocks' share.

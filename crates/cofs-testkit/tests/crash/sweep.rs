@@ -98,6 +98,7 @@ fn one(name: &str, seed: u64) -> Option<&'static str> {
     worker.check();
     assert!(volume.stop());
     volume.assert_tidies_up();
+    volume.discard();
     Some(how)
 }
 

@@ -184,6 +184,13 @@ impl Volume {
     }
 }
 
+impl Volume {
+    /// Its room is for others; one that failed is left to be looked at.
+    pub fn discard(self) {
+        fs::remove_dir_all(&self.store).unwrap();
+    }
+}
+
 impl Drop for Volume {
     fn drop(&mut self) {
         if let Some(mut daemon) = self.daemon.take() {
