@@ -174,7 +174,7 @@ fn rarely_done(dir: &Path) -> io::Result<()> {
     }
     rustix::fs::fallocate(open("small")?, rustix::fs::FallocateFlags::empty(), 0, 1000)?;
     rustix::fs::syncfs(&large)?;
-    write_by_another_user(&open("set-id")?)?;
+    change_by_another_user(&open("set-id")?)?;
     // A first read, whose time is committed within a second: of a file that is still there then.
     let read = open("../read")?;
     read.write_all_at(&[7; 5000], 0)?;
@@ -184,17 +184,22 @@ fn rarely_done(dir: &Path) -> io::Result<()> {
     fs::remove_dir_all(dir)
 }
 
-/// A write that takes the set-id bits away: by one who is not root, through a descriptor that he was given.
-fn write_by_another_user(file: &fs::File) -> io::Result<()> {
+/// Changes that take the set-id bits away: by one who is not root, through a descriptor that he was given. Before a write
+/// the kernel asks for that by itself, with a truncation it comes in one.
+fn change_by_another_user(file: &fs::File) -> io::Result<()> {
     file.write_all_at(&vec![7; 400_000], 0)?;
-    file.set_permissions(fs::Permissions::from_mode(0o6777))?;
-    std::thread::scope(|scope| {
-        let write = || {
-            let nobody = rustix::process::Uid::from_raw(65_534);
-            rustix::thread::set_thread_res_uid(nobody, nobody, nobody)?;
-            file.write_all_at(b"x", 0)
-        };
-        scope.spawn(write).join().unwrap_or_else(|_| Err(io::Error::other("the other user's thread")))
+    let changes: [fn(&fs::File) -> io::Result<()>; 2] =
+        [|file| file.write_all_at(b"x", 0), |file| file.set_len(350_000)];
+    changes.into_iter().try_for_each(|change| {
+        file.set_permissions(fs::Permissions::from_mode(0o6777))?;
+        std::thread::scope(|scope| {
+            let as_nobody = || {
+                let nobody = rustix::process::Uid::from_raw(65_534);
+                rustix::thread::set_thread_res_uid(nobody, nobody, nobody)?;
+                change(file)
+            };
+            scope.spawn(as_nobody).join().unwrap_or_else(|_| Err(io::Error::other("the other user's thread")))
+        })
     })
 }
 
