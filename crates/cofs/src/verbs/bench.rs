@@ -47,7 +47,7 @@ enum What {
     Worker,
 }
 
-/// One suite's options, and those of all.
+// One suite's options, and those of all. (No doc comment: it would stand where the help tells what the suite is.)
 #[derive(clap::Args, Debug)]
 struct Measured<S: clap::Args> {
     #[command(flatten)]
