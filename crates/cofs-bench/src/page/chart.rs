@@ -42,11 +42,11 @@ pub fn lines(title: &str, xs: &[String], y_label: &str, x_label: &str, lines: &[
             lines.iter().flat_map(|line| &line.places).map(|(_, [.., high])| *high).fold(0.0, f64::max);
         let top = if highest > 0.0 { highest * 1.08 } else { 1.0 };
         let mut chart = ChartBuilder::on(&area)
-            .caption(title, (FONT, 15).into_font().color(&INK))
+            .caption(title, (FONT, 17).into_font().color(&INK))
             .margin(6)
             .margin_right(14)
-            .x_label_area_size(36)
-            .y_label_area_size(58)
+            .x_label_area_size(40)
+            .y_label_area_size(66)
             .build_cartesian_2d(-0.3..xs.len() as f64 - 0.7, 0.0..top)?;
         chart
             .configure_mesh()
@@ -56,8 +56,8 @@ pub fn lines(title: &str, xs: &[String], y_label: &str, x_label: &str, lines: &[
             .axis_style(INK)
             .x_desc(x_label)
             .y_desc(y_label)
-            .axis_desc_style((FONT, 12).into_font().color(&INK))
-            .label_style((FONT, 11).into_font().color(&INK))
+            .axis_desc_style((FONT, 14).into_font().color(&INK))
+            .label_style((FONT, 13).into_font().color(&INK))
             .y_labels(6)
             .y_label_formatter(&|value| short(*value))
             // The places' own labels are written below.
@@ -65,7 +65,7 @@ pub fn lines(title: &str, xs: &[String], y_label: &str, x_label: &str, lines: &[
             .draw()?;
         for (place, text) in thinned(xs) {
             let at = chart.backend_coord(&(place as f64, 0.0));
-            write_at(&area, text, (at.0, at.1 + 5), Pos::new(HPos::Center, VPos::Top), 11)?;
+            write_at(&area, text, (at.0, at.1 + 5), Pos::new(HPos::Center, VPos::Top), 13)?;
         }
         for line in lines {
             let color = color(line.color);
@@ -84,7 +84,7 @@ pub fn lines(title: &str, xs: &[String], y_label: &str, x_label: &str, lines: &[
 /// Labels that do not run into each other.
 fn thinned(labels: &[String]) -> impl Iterator<Item = (usize, &str)> {
     let letters: usize = labels.iter().map(|label| label.len() + 2).sum();
-    let step = letters.div_ceil(44).max(1);
+    let step = letters.div_ceil(36).max(1);
     labels.iter().map(String::as_str).enumerate().step_by(step)
 }
 
@@ -107,7 +107,7 @@ pub struct Mark {
     pub high: f64,
 }
 
-const ROW: u32 = 19;
+const ROW: u32 = 21;
 const NAMES: i32 = 210;
 const WIDTH: u32 = 820;
 
@@ -126,17 +126,17 @@ pub fn ratios(marks: &[Mark]) -> Drawn<String> {
         for tick in ticks(low, high) {
             let style = if tick == 1.0 { INK.stroke_width(1) } else { FAINT.stroke_width(1) };
             area.draw(&PathElement::new(vec![(x(tick), 4), (x(tick), bottom)], style))?;
-            write_at(&area, &short(tick), (x(tick), bottom + 4), Pos::new(HPos::Center, VPos::Top), 11)?;
+            write_at(&area, &short(tick), (x(tick), bottom + 4), Pos::new(HPos::Center, VPos::Top), 13)?;
         }
         let right_of_names = Pos::new(HPos::Right, VPos::Center);
         for (row, mark) in marks.iter().enumerate() {
             let y = (row as u32 * ROW + 14) as i32;
             let color = color(usize::from(mark.middle < 1.0));
-            write_at(&area, &mark.name, (NAMES - 10, y), right_of_names, 12)?;
+            write_at(&area, &mark.name, (NAMES - 10, y), right_of_names, 14)?;
             area.draw(&PathElement::new(vec![(x(mark.low), y), (x(mark.high), y)], color.stroke_width(2)))?;
             area.draw(&Circle::new((x(mark.middle), y), 4, color.filled()))?;
             let text = format!("{:.2}", mark.middle);
-            write_at(&area, &text, (right as i32 + 12, y), Pos::new(HPos::Left, VPos::Center), 12)?;
+            write_at(&area, &text, (right as i32 + 12, y), Pos::new(HPos::Left, VPos::Center), 14)?;
         }
         area.present()?;
     }

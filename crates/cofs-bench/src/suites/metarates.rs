@@ -11,7 +11,7 @@ use cofs_types::size::parse_size;
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps};
 use serde::{Deserialize, Serialize};
 
-use crate::{Need, Observer, Phase, Seat, Suite, Unit};
+use crate::{Need, Observer, Phase, Seat, Suite, Unit, paths::Names};
 
 /// Create, open, stat, utime and unlink files, and write and read small ones.
 #[derive(clap::Args, Clone, Debug, Serialize, Deserialize)]
@@ -80,45 +80,76 @@ impl Suite for Metarates {
     fn work(&mut self, phase: &str, seat: &Seat, observer: &mut dyn Observer) -> io::Result<()> {
         let directory = seat.directory(self.own);
         fs::create_dir_all(&directory)?;
+        let step = Step::of(phase);
         let data = vec![0x5a; self.small as usize];
         let mut buffer = Vec::with_capacity(data.len() + 1);
-        let makes = phase.starts_with("create");
-        let most = if makes { seat.share(self.files) } else { self.made };
+        let mut names = Names::new(seat, &directory);
+        let most = if step.makes() { seat.share(self.files) } else { self.made };
         let mut number = 0;
         while number < most && observer.go_on() {
-            let path = seat.file(&directory, number);
-            observer.operation(&mut || one(phase, &path, &data, &mut buffer))?;
+            let path = names.at(number);
+            observer.operation(&mut || step.one(path, &data, &mut buffer))?;
             number += 1;
         }
-        if makes {
+        if step.makes() {
             self.made = number;
         }
-        if phase.starts_with("unlink") {
+        if step == Step::Unlink {
             // What there was no time for goes untold, for its names are made again.
-            (number..self.made).try_for_each(|number| fs::remove_file(seat.file(&directory, number)))?;
+            (number..self.made).try_for_each(|number| fs::remove_file(names.at(number)))?;
             self.made = 0;
         }
         Ok(())
     }
 }
 
-fn one(phase: &str, path: &Path, data: &[u8], buffer: &mut Vec<u8>) -> io::Result<()> {
-    match phase {
-        "create" => create(path).map(drop),
-        "open" => File::open(path).map(drop),
-        "stat" | "stat again" | "stat cold" => fs::symlink_metadata(path).map(drop),
-        "utime" => {
-            let time = Timespec { tv_sec: 1_000_000_000, tv_nsec: 0 };
-            let times = Timestamps { last_access: time, last_modification: time };
-            Ok(rustix::fs::utimensat(CWD, path, &times, AtFlags::empty())?)
+/// What is done to each file, told apart once for a phase and not once for an operation.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Step {
+    Create,
+    Open,
+    Stat,
+    Utime,
+    Write,
+    Read,
+    Unlink,
+}
+
+impl Step {
+    fn of(phase: &str) -> Self {
+        match phase {
+            "create" => Self::Create,
+            "open" => Self::Open,
+            "stat" | "stat again" | "stat cold" => Self::Stat,
+            "utime" => Self::Utime,
+            "create+write" => Self::Write,
+            "read" | "read again" | "read cold" => Self::Read,
+            _ => Self::Unlink,
         }
-        "create+write" => create(path)?.write_all(data),
-        "read" | "read again" | "read cold" => {
-            buffer.clear();
-            File::open(path)?.take(data.len() as u64).read_to_end(buffer)?;
-            if buffer.len() == data.len() { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+    }
+
+    fn makes(self) -> bool {
+        matches!(self, Self::Create | Self::Write)
+    }
+
+    fn one(self, path: &Path, data: &[u8], buffer: &mut Vec<u8>) -> io::Result<()> {
+        match self {
+            Self::Create => create(path).map(drop),
+            Self::Open => File::open(path).map(drop),
+            Self::Stat => fs::symlink_metadata(path).map(drop),
+            Self::Utime => {
+                let time = Timespec { tv_sec: 1_000_000_000, tv_nsec: 0 };
+                let times = Timestamps { last_access: time, last_modification: time };
+                Ok(rustix::fs::utimensat(CWD, path, &times, AtFlags::empty())?)
+            }
+            Self::Write => create(path)?.write_all(data),
+            Self::Read => {
+                buffer.clear();
+                File::open(path)?.take(data.len() as u64).read_to_end(buffer)?;
+                if buffer.len() == data.len() { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+            }
+            Self::Unlink => fs::remove_file(path),
         }
-        _ => fs::remove_file(path),
     }
 }
 

@@ -145,7 +145,7 @@ struct PageArgs {
     results: Vec<PathBuf>,
 
     /// Where the page goes.
-    #[arg(short, value_name = "FILE", default_value = "report.html")]
+    #[arg(short = 'o', long, value_name = "FILE", default_value = "report.html")]
     page: PathBuf,
 
     /// How the directory, and the one that it is compared with, are called; else by their file systems.
