@@ -13,8 +13,13 @@ const PATIENCE: Duration = Duration::from_secs(60);
 #[track_caller]
 pub fn systemctl(words: &[&str]) -> String {
     let output = try_systemctl(words);
-    assert!(output.status.success(), "systemctl {words:?}: {}", said(&output));
+    assert!(output.status.success(), "systemctl {words:?}: {}\n{}", said(&output), latest_messages());
     String::from_utf8(output.stdout).unwrap()
+}
+
+/// The end of the log: why something did not succeed.
+fn latest_messages() -> String {
+    said(&Command::new("journalctl").args(["--no-pager", "-n", "25"]).output().unwrap())
 }
 
 pub fn try_systemctl(words: &[&str]) -> Output {
