@@ -124,7 +124,7 @@ pub fn mount<F: FileSystem>(fs: Arc<F>, point: &Path, options: &MountOptions) ->
 
 /// A connection that was aborted rather than unmounted leaves its mount behind, dead: nobody can use it.
 fn remove_if_dead(point: &Path) {
-    if mount::is_dead(point)
+    if mount::is_dead_mount(point)
         && let Err(error) = mount::unmount(point, Unmount::Lazily)
     {
         tracing::warn!(%error, point = %point.display(), "the dead mount stays");

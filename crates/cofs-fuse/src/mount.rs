@@ -214,8 +214,14 @@ fn check_point(point: &Path, options: &MountOptions) -> Result<PathBuf, MountErr
 
 /// Whether a mount stands there that nobody serves. Asks for the space, which no kernel answers from memory
 /// as it does with attributes.
-pub(crate) fn is_dead(point: &Path) -> bool {
+fn is_dead(point: &Path) -> bool {
     rustix::fs::statfs(point).is_err_and(|error| error == Failure::NOTCONN)
+}
+
+/// As [`is_dead`], and it is one of ours. What else stands there is not looked into: a service manager that mounts at the first
+/// access (autofs) would take that for one.
+pub(crate) fn is_dead_mount(point: &Path) -> bool {
+    mounted_as(point).is_ok_and(|kind| kind.as_deref() == Some(FS_TYPE)) && is_dead(point)
 }
 
 /// The type of the file system whose root stands at `point`, from the mount table; the topmost where several do.
@@ -406,13 +412,18 @@ pub enum Unmount {
     IfUnused,
     /// The tree disappears at once; the mount ends when its last file is closed.
     Lazily,
+    /// Its requests fail from now on; then as `IfUnused`. For root.
+    Forcibly,
 }
 
 /// Takes down the mount at `point`, stale ones included. Errors: EBUSY, EINVAL (no mount), EPERM.
 pub fn unmount(point: &Path, how: Unmount) -> io::Result<()> {
-    let flags = UnmountFlags::NOFOLLOW
-        | if how == Unmount::Lazily { UnmountFlags::DETACH } else { UnmountFlags::empty() };
-    match rustix::mount::unmount(point, flags) {
+    let how_flag = match how {
+        Unmount::IfUnused => UnmountFlags::empty(),
+        Unmount::Lazily => UnmountFlags::DETACH,
+        Unmount::Forcibly => UnmountFlags::FORCE,
+    };
+    match rustix::mount::unmount(point, UnmountFlags::NOFOLLOW | how_flag) {
         Ok(()) => Ok(()),
         Err(Failure::PERM) => unmount_by_helper(point, how),
         Err(error) => Err(error.into()),

@@ -130,6 +130,12 @@ impl Numbers {
         self.state.lock().look_from
     }
 
+    /// Where the window begins after the next reservation, at most: every start after a crash makes one, so that numbers go by
+    /// without any object.
+    pub fn look_from_at_most(&self) -> u64 {
+        (self.state.lock().end + OBJECT_RESERVATION).saturating_sub(WINDOW_MAX)
+    }
+
     /// The numbers among which objects may stand that were created and never handed out.
     ///
     /// Only after a crash of the process: after one of the machine an object's tag may be lost while the

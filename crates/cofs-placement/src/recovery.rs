@@ -48,6 +48,11 @@ pub fn recover(pool: &Pool) -> FsResult<bool> {
     let left = |(sequence, owner)| Ok(LeftBehind { object: pool.object_id(sequence)?, owner });
     let left: Vec<_> = found.handed_out.into_iter().map(left).collect::<FsResult<_>>()?;
     let any = !left.is_empty();
+    // What a further crash would not find any more is not worth keeping: it would be nobody's for ever.
+    let kept_from = pool.numbers.look_from_at_most();
+    for object in found.ready.extract_if(.., |object| object.sequence < kept_from) {
+        pool.remove(object.sequence)?;
+    }
     // Before anything in the window can be handed out again: none of these is ever this process's own.
     *pool.left_behind.lock() = left;
     for object in found.ready {

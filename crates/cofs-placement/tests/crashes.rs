@@ -28,6 +28,30 @@ fn what_was_ready_at_a_crash_is_ready_again_without_new_objects() {
 }
 
 #[test]
+fn crashes_one_after_the_other_leave_nothing_that_is_nobodys() {
+    for world in [World::new(1), World::without_xattrs()] {
+        let placement = world.open();
+        let taken = placement.take(ino(1)).unwrap().id;
+        placement.close().unwrap();
+        crash(placement);
+        for _ in 0..6 {
+            let placement = world.open();
+            placement.start_filler();
+            eventually("the filler has run", || placement.space()[0].ready >= 16);
+            crash(placement);
+        }
+        let placement = world.open();
+        placement.start_filler();
+        eventually("the filler has run", || placement.space()[0].ready >= 16);
+        placement.left_behind().iter().for_each(|left| assert_eq!(left.object, taken));
+        placement.judged(POOL);
+        placement.close().unwrap();
+        let left: Vec<_> = scan(&placement).0.into_keys().collect();
+        assert_eq!(left, [taken.sequence()]);
+    }
+}
+
+#[test]
 fn a_crash_of_the_machine_leaves_untagged_objects_to_the_collector() {
     // Their tags may be lost, and the commit that names them not.
     let mut world = World::new(1);

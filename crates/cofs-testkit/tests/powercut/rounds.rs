@@ -9,14 +9,14 @@ use std::{
     time::{Duration, Instant},
 };
 
+use cofs_testkit::machine::{Disk, run};
 use rand::{Rng, SeedableRng, rngs::SmallRng};
 
 use crate::{
-    machine::Machine,
+    machine::work_and_die,
     plan::{Node, Op, Plan, byte},
 };
 
-const DISK_BYTES: u64 = 2 << 30;
 /// What was done and could not be said any more before the power went, at most.
 const UNSAID_MAX: usize = 1000;
 
@@ -58,7 +58,7 @@ fn what_was_synced_survives_a_power_cut_and_the_rest_is_a_prefix() {
         let bench = Bench::new(&dir.join(round.to_string()));
         let seed = seed * 1000 + round;
         let patience = Duration::from_millis(random.random_range(300..6500));
-        let said = Machine::boot(&bench.dir, &bench.disk, &bench.cofs, seed).work_and_die(patience);
+        let said = work_and_die(&bench.dir, &bench.disk.image, &bench.cofs, seed, patience);
         bench.check(&said, seed, &mut score);
         drop(bench);
         println!("after round {round}: {score:?}");
@@ -75,8 +75,7 @@ fn number(name: &str, otherwise: u64) -> u64 {
 /// The disk of a machine, and where it is looked at.
 struct Bench {
     dir: PathBuf,
-    disk: PathBuf,
-    below: PathBuf,
+    disk: Disk,
     mount: PathBuf,
     cofs: PathBuf,
 }
@@ -84,29 +83,18 @@ struct Bench {
 impl Bench {
     /// A disk with a new volume.
     fn new(dir: &Path) -> Self {
-        let (below, mount) = (dir.join("below"), dir.join("mount"));
-        fs::create_dir_all(&below).unwrap();
+        let mount = dir.join("mount");
         fs::create_dir_all(&mount).unwrap();
         let cofs = std::env::var_os("COFS_TEST_BINARY").expect("COFS_TEST_BINARY").into();
-        let bench = Self { disk: dir.join("disk"), dir: dir.to_owned(), below, mount, cofs };
-        fs::File::create(&bench.disk).unwrap().set_len(DISK_BYTES).unwrap();
-        run(Command::new("mkfs.ext4").args(["-q", "-F"]).arg(&bench.disk));
-        bench.attach();
+        let bench = Self { disk: Disk::new(dir), dir: dir.to_owned(), mount, cofs };
+        bench.disk.attach();
         run(Command::new(&bench.cofs).arg("format").arg(bench.store()));
-        bench.detach();
+        bench.disk.detach();
         bench
     }
 
     fn store(&self) -> PathBuf {
-        self.below.join("store")
-    }
-
-    fn attach(&self) {
-        run(Command::new("mount").args(["-o", "loop"]).arg(&self.disk).arg(&self.below));
-    }
-
-    fn detach(&self) {
-        run(Command::new("umount").arg(&self.below));
+        self.disk.below.join("store")
     }
 
     fn check(&self, said: &[String], seed: u64, score: &mut Score) {
@@ -116,7 +104,7 @@ impl Bench {
         };
         let (synced, done) = (last("synced "), last("done ").max(last("synced ")));
         assert!(!said.iter().any(|line| line.starts_with("ended")), "the work failed: {said:#?}");
-        self.attach();
+        self.disk.attach();
         run(Command::new(&self.cofs).args(["mount", "-d"]).arg(self.store()).arg(&self.mount));
         let tree = read_tree(&self.mount);
         run(Command::new(&self.cofs).arg("umount").arg(&self.mount));
@@ -130,25 +118,19 @@ impl Bench {
             Command::new(&self.cofs).args(["fsck", "--repair"]).arg(self.store()).output().unwrap();
         assert!(matches!(repaired.status.code(), Some(0 | 1)), "{repaired:?}");
         run(Command::new(&self.cofs).arg("fsck").arg(self.store()));
-        self.detach();
+        self.disk.detach();
     }
 }
 
 impl Drop for Bench {
     fn drop(&mut self) {
-        for mount in [&self.mount, &self.below] {
+        for mount in [&self.mount, &self.disk.below] {
             let _ = Command::new("umount").arg("-l").arg(mount).stderr(Stdio::null()).status();
         }
         if !std::thread::panicking() {
             fs::remove_dir_all(&self.dir).unwrap();
         }
     }
-}
-
-#[track_caller]
-fn run(command: &mut Command) {
-    let output = command.output().unwrap();
-    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
 enum Seen {

@@ -1,8 +1,11 @@
 //! Going into the background: `mount -d`.
 //!
 //! The parent starts the same program again with the same arguments and a mark in its environment, and
-//! waits. The child begins a session of its own, mounts, writes one word to its standard output and lets go
+//! waits. The child mounts, begins a session of its own, writes one word to its standard output and lets go
 //! of the terminal. So `mount -d` returns when the mount serves, or with the child's own error.
+//!
+//! Until it has mounted the child stays in its parent's process group: where a service manager mounts at the first access
+//! (autofs), only that group may enter the directory meanwhile; anybody else waits for us.
 
 use std::{
     ffi::OsString,
@@ -63,16 +66,16 @@ fn says_ready(child: &mut Child) -> bool {
     }
 }
 
-/// The child, first: away from the caller's terminal and directory.
+/// The child, first: away from the caller's directory.
 pub fn detach() -> io::Result<()> {
-    // It fails only for a process that leads a session already, which is what is wanted.
-    let _ = rustix::process::setsid();
     std::env::set_current_dir("/")
 }
 
-/// The child, once it serves: tells the parent and lets go of the three standard files. Messages go to
-/// `log` from here on, or nowhere.
+/// The child, once it serves: leaves the caller's terminal, tells the parent and lets go of the three standard files.
+/// Messages go to `log` from here on, or nowhere.
 pub fn ready(log: Option<&File>) -> io::Result<()> {
+    // It fails only for a process that leads a session already, which is what is wanted.
+    let _ = rustix::process::setsid();
     let mut stdout = io::stdout().lock();
     // A parent that was killed while it waited is no reason to end.
     let _ = stdout.write_all(READY).and_then(|()| stdout.flush());

@@ -13,12 +13,19 @@ use std::{
     path::Path,
 };
 
-/// Sends `state` (such as `READY=1`) where a service manager listens; elsewhere nothing happens.
-pub fn notify(state: &str) {
+use crate::output::printable;
+
+/// Sends `state` (such as `READY=1`) and a line for people where a service manager listens; elsewhere nothing happens.
+pub fn notify(state: &str, status: &str) {
     let Some(socket) = std::env::var_os("NOTIFY_SOCKET") else { return };
-    if let Err(error) = send(&socket, state) {
+    if let Err(error) = send(&socket, &message(state, status)) {
         tracing::warn!(%error, ?socket, "the service manager could not be told: {state}");
     }
+}
+
+/// One assignment a line: a name in `status` that holds a line feed must not begin another.
+fn message(state: &str, status: &str) -> String {
+    format!("{state}\nSTATUS={}", printable(status))
 }
 
 fn send(socket: &OsStr, state: &str) -> io::Result<()> {
@@ -33,6 +40,11 @@ fn send(socket: &OsStr, state: &str) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_status_is_one_line() {
+        assert_eq!(message("READY=1", "on /a\nMAINPID=1"), "READY=1\nSTATUS=on /a\\nMAINPID=1");
+    }
 
     #[test]
     fn the_state_arrives_at_a_socket_with_a_path_and_at_an_abstract_one() {

@@ -39,7 +39,7 @@ impl Told {
         thread::Builder::new().name("signals".into()).spawn(move || {
             for signal in self.0.forever() {
                 tracing::info!(signal, "unmounting");
-                notify("STOPPING=1");
+                notify("STOPPING=1", "Closing the volume");
                 take_down(&point, connection.as_deref());
             }
         })?;

@@ -200,14 +200,20 @@ fn serve(locked: Locked, dir: &Path, options: &MountOptions, log: Option<&File>)
         }
     };
     fs.set_report(report(&mount, options));
-    serve_until_gone(mount, told, options, log)?;
+    serve_until_gone(mount, &locked.store, told, options, log)?;
     drop(fs);
     drop(locked);
     Ok(())
 }
 
 /// From the mount made to the mount gone.
-fn serve_until_gone(mount: Mount, told: Told, options: &MountOptions, log: Option<&File>) -> Done {
+fn serve_until_gone(
+    mount: Mount,
+    store: &Path,
+    told: Told,
+    options: &MountOptions,
+    log: Option<&File>,
+) -> Done {
     let report = mount.report();
     tracing::info!(point = %mount.point().display(), ?report, "serving");
     if options.transport == Some(Transport::Uring) && report.transport != cofs_fuse::Transport::Uring {
@@ -222,12 +228,12 @@ fn serve_until_gone(mount: Mount, told: Told, options: &MountOptions, log: Optio
         tracing::warn!(reason, "workers cannot stack on their clients' CPUs");
     }
     told.unmount(mount.point().to_owned()).within("cannot wait for signals")?;
-    notify("READY=1");
+    notify("READY=1", &format!("Serving {} on {}", store.display(), mount.point().display()));
     if daemon::is_background() {
         daemon::ready(log).within("cannot go to the background")?;
     }
     let closed = mount.join();
-    notify("STOPPING=1");
+    notify("STOPPING=1", "Closed");
     closed.within("the volume could not be closed in order")
 }
 

@@ -25,6 +25,15 @@ pub struct Args {
     /// Take it out of the tree at once, even if it is busy; it is closed when its last user is gone.
     #[arg(long, short)]
     pub lazy: bool,
+
+    /// Take it away only if it is dead, its process having ended, and then even if it is busy; anything else is left as it
+    /// is, which is no failure.
+    #[arg(long, conflicts_with = "lazy")]
+    pub dead: bool,
+
+    /// Cut its users off first: what they do from now on fails (umount -f; needs root).
+    #[arg(long, hide = true)]
+    pub force: bool,
 }
 
 /// How long the daemon may take to close the volume before we say that it is still at it.
@@ -33,10 +42,26 @@ const CLOSE_TIME_MAX: Duration = Duration::from_secs(60);
 const USERS_SHOWN_MAX: usize = 5;
 
 pub fn run(args: &Args) -> Done {
+    if args.dead {
+        return take_dead_away(&args.dir);
+    }
     let mount = find(&args.dir)?;
-    let how = if args.lazy { Unmount::Lazily } else { Unmount::IfUnused };
+    let how = match (args.lazy, args.force) {
+        (true, _) => Unmount::Lazily,
+        (_, true) => Unmount::Forcibly,
+        _ => Unmount::IfUnused,
+    };
     unmount(&mount.point, how).map_err(|error| refused(&mount.point, &error))?;
     if args.lazy { Ok(()) } else { wait_until_closed(&mount.source) }
+}
+
+/// Every dead mount that lies on top of `dir`; what lives, or is another's, stays.
+fn take_dead_away(dir: &Path) -> Done {
+    let point = absolute(dir).map_err(|error| Failure::io("cannot reach", dir, &error))?;
+    while mountinfo::at(&point)?.is_some_and(|mount| mount.is_dead()) {
+        unmount(&point, Unmount::Lazily).map_err(|error| refused(&point, &error))?;
+    }
+    Ok(())
 }
 
 /// The mount that `dir` names. Its root need not answer: a dead daemon's mount is to be taken away, too.

@@ -1,0 +1,262 @@
+//! What is tried in the machine, one after the other: a case may build on those before it.
+
+use std::{fs, panic, process::Command, time::Duration};
+
+use crate::manager::{mounts_on, property, said, servers_of, sh, systemctl, try_systemctl, wait_for};
+
+const SERVICE: &str = "cofs@srv-service.service";
+
+/// Not a test of this machine: run in the one that `boots` boots.
+#[test]
+#[ignore = "run by boots::volumes_under_systemd, in a machine of its own"]
+fn first() {
+    try_all(
+        "first",
+        &[
+            ("systemd-is-first", systemd_is_first),
+            ("units-are-sound", units_are_sound),
+            ("start-returns-when-the-mount-serves", start_returns_when_the_mount_serves),
+            ("status-tells", status_tells),
+            ("stop-closes-the-volume", stop_closes_the_volume),
+            ("what-was-there-is-there", what_was_there_is_there),
+            ("stop-while-in-use", stop_while_in_use),
+            ("comes-back-after-kill-9", comes_back_after_kill_nine),
+            ("comes-back-while-in-use", comes_back_while_in_use),
+            ("umount-ends-the-service", umount_ends_the_service),
+            ("stop-leaves-what-lay-below", stop_leaves_what_lay_below),
+            ("no-store", no_store),
+            ("fstab-at-boot", fstab_at_boot),
+            ("fstab-stop-and-start", fstab_stop_and_start),
+            ("fstab-after-kill-9", fstab_after_kill_nine),
+            ("mount-and-umount", mount_and_umount),
+            ("automount", automount),
+            ("write-before-the-end", write_before_the_end),
+        ],
+    );
+}
+
+/// As the first.
+#[test]
+#[ignore = "run by boots::volumes_under_systemd, in a machine of its own"]
+fn second() {
+    try_all("second", &[("all-is-there-again", all_is_there_again)]);
+}
+
+/// Tries each, says how it went, and has the machine switched off.
+fn try_all(boot: &str, cases: &[(&str, fn())]) {
+    println!();
+    for (name, case) in cases {
+        match panic::catch_unwind(case) {
+            Ok(()) => println!("ok {boot}/{name}"),
+            Err(_) => println!("FAILED {boot}/{name}"),
+        }
+    }
+    println!("all cases have been tried");
+    systemctl(&["poweroff", "--no-block"]);
+    std::thread::sleep(Duration::from_secs(1000));
+}
+
+fn systemd_is_first() {
+    assert_eq!(fs::read_to_string("/proc/1/comm").unwrap().trim(), "systemd");
+}
+
+/// The unit as it is shipped, and those that systemd makes of the lines in fstab.
+fn units_are_sound() {
+    let made = ["srv-fstab.mount", "srv-auto.automount", "srv-auto.mount"];
+    let made = made.map(|unit| format!("/run/systemd/generator/{unit}"));
+    let output = Command::new("systemd-analyze").args(["verify", SERVICE]).args(made).output().unwrap();
+    assert!(output.status.success() && said(&output).is_empty(), "{}", said(&output));
+    let unit = systemctl(&["cat", "srv-fstab.mount"]);
+    assert!(unit.contains("Type=fuse.cofs") && unit.contains("fstab-generator"), "{unit}");
+}
+
+fn start_returns_when_the_mount_serves() {
+    systemctl(&["start", SERVICE]);
+    fs::write("/srv/service/first", "bytes").unwrap();
+    assert_eq!(mounts_on("/srv/service"), 1);
+    assert_eq!(fs::read("/srv/service/first").unwrap(), b"bytes");
+    assert_eq!(property(SERVICE, "ActiveState"), "active");
+    let pid = property(SERVICE, "MainPID");
+    assert_eq!(servers_of("/data/service"), [pid]);
+}
+
+fn status_tells() {
+    let shown = systemctl(&["status", SERVICE]);
+    assert!(shown.contains("Active: active (running)"), "{shown}");
+    assert!(shown.contains("Status: \"Serving /data/service on /srv/service"), "{shown}");
+}
+
+/// No mount, no process, nothing that fsck could complain of; and systemd takes it for a success.
+#[track_caller]
+fn is_closed(unit: &str, name: &str) {
+    let (store, dir) = (format!("/data/{name}"), format!("/srv/{name}"));
+    assert_eq!(mounts_on(&dir), 0);
+    assert_eq!(servers_of(&store), [""; 0]);
+    assert_eq!(property(unit, "ActiveState"), "inactive");
+    assert_eq!(property(unit, "Result"), "success");
+    sh(&format!("cofs fsck {store}"));
+}
+
+fn stop_closes_the_volume() {
+    sh("mkdir /srv/service/directory && head -c 3000000 /dev/urandom >/srv/service/directory/large");
+    sh("sha256sum /srv/service/directory/large >/run/sum");
+    systemctl(&["stop", SERVICE]);
+    assert_eq!(property(SERVICE, "ExecMainStatus"), "0");
+    is_closed(SERVICE, "service");
+}
+
+fn what_was_there_is_there() {
+    systemctl(&["start", SERVICE]);
+    assert_eq!(fs::read("/srv/service/first").unwrap(), b"bytes");
+    sh("sha256sum --quiet -c /run/sum");
+}
+
+/// Those who use it are cut off, which is not a failure of the service.
+fn stop_while_in_use() {
+    let mut user = Command::new("sleep").arg("1000").current_dir("/srv/service").spawn().unwrap();
+    systemctl(&["stop", SERVICE]);
+    assert_eq!(property(SERVICE, "ExecMainStatus"), "0");
+    is_closed(SERVICE, "service");
+    user.kill().unwrap();
+    user.wait().unwrap();
+    systemctl(&["start", SERVICE]);
+    sh("sha256sum --quiet -c /run/sum");
+}
+
+#[track_caller]
+fn kill_and_wait_for_restart() {
+    let (pid, restarts) = (property(SERVICE, "MainPID"), property(SERVICE, "NRestarts"));
+    fs::write("/srv/service/acknowledged", &pid).unwrap();
+    sh(&format!("kill -9 {pid}"));
+    wait_for("a restart", || {
+        property(SERVICE, "NRestarts") != restarts && property(SERVICE, "ActiveState") == "active"
+    });
+    assert_eq!(mounts_on("/srv/service"), 1);
+    assert_ne!(property(SERVICE, "MainPID"), pid);
+    assert_eq!(fs::read_to_string("/srv/service/acknowledged").unwrap(), pid);
+    sh("sha256sum --quiet -c /run/sum");
+    sh("echo more >/srv/service/more && rm /srv/service/more");
+}
+
+fn comes_back_after_kill_nine() {
+    kill_and_wait_for_restart();
+    kill_and_wait_for_restart();
+}
+
+fn comes_back_while_in_use() {
+    let mut user = Command::new("sleep").arg("1000").current_dir("/srv/service").spawn().unwrap();
+    kill_and_wait_for_restart();
+    user.kill().unwrap();
+    user.wait().unwrap();
+}
+
+fn umount_ends_the_service() {
+    sh("umount /srv/service");
+    wait_for("the service's end", || property(SERVICE, "ActiveState") == "inactive");
+    is_closed(SERVICE, "service");
+    systemctl(&["start", SERVICE]);
+    sh("cofs umount /srv/service");
+    wait_for("the service's end", || property(SERVICE, "ActiveState") == "inactive");
+    is_closed(SERVICE, "service");
+}
+
+/// A directory that is itself a mount: only the volume on it is taken away.
+fn stop_leaves_what_lay_below() {
+    let unit = "cofs@srv-over.service";
+    sh("mount -t tmpfs below /srv/over");
+    systemctl(&["start", unit]);
+    assert_eq!(mounts_on("/srv/over"), 1);
+    systemctl(&["stop", unit]);
+    is_closed(unit, "over");
+    assert_eq!(sh("findmnt -n -o SOURCE /srv/over"), "below\n");
+    sh("umount /srv/over");
+}
+
+/// What is wrong is told by `systemctl start` and in the log.
+fn no_store() {
+    let unit = "cofs@srv-none.service";
+    let output = try_systemctl(&["start", unit]);
+    assert!(!output.status.success(), "{}", said(&output));
+    let shown = sh(&format!("journalctl --no-pager -u {unit}"));
+    assert!(shown.contains("/data/none"), "{shown}");
+    systemctl(&["stop", unit]);
+}
+
+fn fstab_at_boot() {
+    assert_eq!(property("srv-fstab.mount", "ActiveState"), "active");
+    assert_eq!(mounts_on("/srv/fstab"), 1);
+    fs::write("/srv/fstab/first", "bytes").unwrap();
+    let options = sh("findmnt -n -o OPTIONS /srv/fstab");
+    assert!(options.contains("allow_other") && options.contains("noatime"), "{options}");
+}
+
+/// Stopping returns when the volume is closed: what follows at once finds nobody at it.
+fn fstab_stop_and_start() {
+    for round in ["one", "two", "three"] {
+        sh("head -c 3000000 /dev/urandom >/srv/fstab/large; sha256sum /srv/fstab/large >/run/sum-fstab");
+        systemctl(&["stop", "srv-fstab.mount"]);
+        is_closed("srv-fstab.mount", "fstab");
+        systemctl(&["start", "srv-fstab.mount"]);
+        fs::write("/srv/fstab/round", round).unwrap();
+        assert_eq!(mounts_on("/srv/fstab"), 1);
+        sh("sha256sum --quiet -c /run/sum-fstab");
+        systemctl(&["restart", "srv-fstab.mount"]);
+        assert_eq!(fs::read_to_string("/srv/fstab/round").unwrap(), round);
+    }
+}
+
+fn fstab_after_kill_nine() {
+    let servers = servers_of("/data/fstab");
+    assert_eq!(servers.len(), 1, "{servers:?}");
+    fs::write("/srv/fstab/acknowledged", "bytes").unwrap();
+    sh(&format!("kill -9 {}", servers[0]));
+    wait_for("its end", || servers_of("/data/fstab").is_empty());
+    systemctl(&["restart", "srv-fstab.mount"]);
+    assert_eq!(mounts_on("/srv/fstab"), 1);
+    assert_eq!(fs::read("/srv/fstab/acknowledged").unwrap(), b"bytes");
+}
+
+/// By mount(8) and umount(8), which look into fstab; systemd takes note.
+fn mount_and_umount() {
+    sh("umount /srv/fstab && cofs fsck /data/fstab");
+    wait_for("systemd's notice", || property("srv-fstab.mount", "ActiveState") == "inactive");
+    sh("mount /srv/fstab && test -e /srv/fstab/first");
+    sh("umount /srv/fstab && mount -a && test -e /srv/fstab/first");
+    sh("umount /srv/fstab && mount -t fuse.cofs /data/fstab /srv/fstab && test -e /srv/fstab/first");
+    wait_for("systemd's notice", || property("srv-fstab.mount", "ActiveState") == "active");
+}
+
+/// Mounted by the first who looks; again after it has been unmounted.
+fn automount() {
+    for round in 0..3 {
+        assert_eq!(mounts_on("/srv/auto"), 0);
+        let shown = sh("timeout 60 ls /srv/auto/");
+        assert_eq!(shown.lines().count(), round, "{shown}");
+        assert_eq!(mounts_on("/srv/auto"), 1);
+        fs::write(format!("/srv/auto/file-{round}"), "bytes").unwrap();
+        systemctl(&["stop", "srv-auto.mount"]);
+        is_closed("srv-auto.mount", "auto");
+    }
+}
+
+/// Not synced: the machine's orderly end has to see to it.
+fn write_before_the_end() {
+    systemctl(&["start", SERVICE]);
+    for name in ["service", "fstab", "auto"] {
+        sh(&format!(
+            "cd /srv/{name} && for n in $(seq 200); do echo $n >last-$n; done && head -c 9000000 /dev/urandom >last-large
+             sha256sum last-* >sums"
+        ));
+    }
+}
+
+fn all_is_there_again() {
+    assert_eq!(property(SERVICE, "ActiveState"), "active");
+    assert_eq!(mounts_on("/srv/service"), 1);
+    assert_eq!(mounts_on("/srv/fstab"), 1);
+    assert_eq!(mounts_on("/srv/auto"), 0);
+    for name in ["service", "fstab", "auto"] {
+        sh(&format!("cd /srv/{name} && sha256sum --quiet -c sums && test $(ls last-* | wc -l) = 201"));
+    }
+    assert_eq!(fs::read("/srv/service/first").unwrap(), b"bytes");
+}
