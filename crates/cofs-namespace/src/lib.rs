@@ -23,7 +23,7 @@ use parking_lot::Mutex;
 pub use crate::schema::KEY_FAMILY_BYTES;
 use crate::{
     schema::NameHasher,
-    tables::allocator::Allocator,
+    tables::{allocator::Allocator, labels::Labels},
     tx::{Store, Tx, Verb},
 };
 
@@ -106,6 +106,7 @@ pub struct Namespace {
     store: Store,
     allocator: Allocator,
     hasher: NameHasher,
+    labels: Labels,
     options: VolumeOptions,
     was_clean: bool,
     /// Whether the number of files is right, and not only near: see `Counts::exact`.
