@@ -103,7 +103,8 @@ impl Writer<'_> {
 /// it is for the caller to remove it.
 pub fn load(engine: &dyn Engine, input: &mut dyn BufRead) -> FsResult<Totals> {
     must_be_empty(engine)?;
-    let mut loader = Loader { engine, batch: Vec::new(), totals: Totals::default(), sequence_max: 0, labelled: false };
+    let mut loader =
+        Loader { engine, batch: Vec::new(), totals: Totals::default(), sequence_max: 0, labelled: false };
     let mut lines = Lines { input, number: 0, checksum: SipHasher13::new(), text: Vec::new() };
     let header = match lines.next()? {
         Some((Line::Header(header), _)) => header,

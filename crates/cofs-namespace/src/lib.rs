@@ -89,6 +89,25 @@ pub struct ListedEntry<'a> {
     pub node: Option<Node>,
 }
 
+/// Which entries of a listing come with their nodes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WithNodes {
+    None,
+    /// Directories: a reader who goes down the tree needs them.
+    Directories,
+    All,
+}
+
+impl WithNodes {
+    fn of(self, kind: FileKind) -> bool {
+        match self {
+            Self::None => false,
+            Self::Directories => kind == FileKind::Directory,
+            Self::All => true,
+        }
+    }
+}
+
 /// What an object tells of its file, to be kept in the inode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Settled {

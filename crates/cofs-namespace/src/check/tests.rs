@@ -11,7 +11,7 @@ use proptest::prelude::*;
 
 use super::{Checker, Found, Ownership, Problem, repair};
 use crate::{
-    Namespace, OpenInodes, VolumeOptions,
+    Namespace, OpenInodes, VolumeOptions, WithNodes,
     schema::{
         EntryRecord, HeaderPart, Inode, Key, MARK, NameHasher, Occupant, Shard, encode_chunk, key, ranges,
     },
@@ -367,6 +367,6 @@ proptest! {
         }
         world.heal();
         let ns = world.open();
-        ns.list(InodeId::ROOT, 0, true, &mut |_| true).unwrap();
+        ns.list(InodeId::ROOT, 0, WithNodes::All, usize::MAX, &mut |_| true).unwrap();
     }
 }

@@ -204,10 +204,7 @@ fn a_label_that_is_refused_leaves_a_volume_without() {
     let f = w.file(ROOT, "f");
     fails(w.setx(f, LABEL, b"x", XattrMode::Replace), FsError::NoAttribute);
     let bob = user(1001, 1001);
-    fails(
-        w.ns.setxattr(&bob, at(9), f, xname(LABEL), b"x", XattrMode::Set, false),
-        FsError::NotPermitted,
-    );
+    fails(w.ns.setxattr(&bob, at(9), f, xname(LABEL), b"x", XattrMode::Set, false), FsError::NotPermitted);
     fails(w.getx(f, LABEL), FsError::NotSupported);
     let again = World::over(w.engine.clone());
     fails(again.getx(f, LABEL), FsError::NotSupported);
