@@ -182,6 +182,7 @@ fn a_volume_without_labels_has_none_to_give_until_the_first_is_set() {
     fails(w.getx(f, LABEL), FsError::NotSupported);
     fails(w.getx(f, "security.other"), FsError::NoAttribute);
     fails(w.ns.removexattr(&C, at(9), f, xname(LABEL)), FsError::NoAttribute);
+    w.ns.close(at(9)).unwrap();
     let again = World::over(w.engine.clone());
     fails(again.getx(f, LABEL), FsError::NotSupported);
     again.setx(f, LABEL, b"system_u:object_r:etc_t:s0", XattrMode::Set).unwrap();
@@ -193,6 +194,7 @@ fn a_volume_without_labels_has_none_to_give_until_the_first_is_set() {
     for ino in [f, g] {
         again.ns.removexattr(&C, at(9), ino, xname(LABEL)).unwrap();
     }
+    again.ns.close(at(9)).unwrap();
     let later = World::over(again.engine.clone());
     fails(later.getx(f, LABEL), FsError::NoAttribute);
     later.audit();
