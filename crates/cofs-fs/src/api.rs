@@ -96,6 +96,17 @@ pub struct DirEntry<'a> {
     pub entry: Option<Entry>,
 }
 
+/// What a listing is asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct ListOf {
+    /// Behind which entry it begins; 0: from the start.
+    pub cookie: u64,
+    /// There is room for attributes (READDIRPLUS). Entries may come without them all the same.
+    pub with_attributes: bool,
+    /// More entries than these have no room, however short their names. At least 1.
+    pub entries_max: usize,
+}
+
 /// Takes entries until it is full; `false` means that this one did not fit and no more are wanted.
 /// An entry that was refused has not been looked up (its count is taken back).
 pub type DirSink<'a> = dyn FnMut(DirEntry<'_>) -> bool + Send + 'a;
@@ -201,8 +212,8 @@ pub trait FileSystem: Send + Sync + 'static {
 
     // Directories.
     fn opendir(&self, ctx: &Context<'_>, ino: InodeId) -> impl Future<Output = Answer<OpenedDirectory>> + Send;
-    /// Entries behind `cookie` (0: from the start) into `sink`; `with_attributes` for READDIRPLUS.
-    fn readdir(&self, ino: InodeId, handle: HandleId, cookie: u64, with_attributes: bool, sink: &mut DirSink<'_>) -> impl Future<Output = Answer<()>> + Send;
+    /// Entries into `sink`, until it is full.
+    fn readdir(&self, ctx: &Context<'_>, ino: InodeId, handle: HandleId, of: ListOf, sink: &mut DirSink<'_>) -> impl Future<Output = Answer<()>> + Send;
     fn releasedir(&self, ino: InodeId, handle: HandleId) -> impl Future<Output = Answer<()>> + Send;
     fn fsyncdir(&self, ino: InodeId) -> impl Future<Output = Answer<()>> + Send;
 

@@ -15,8 +15,8 @@ use parking_lot::Mutex;
 
 use crate::{
     Entry, FsOptions, OpenTable, Passthrough, Recovered, Validity, blocking, collector::Collector,
-    ghosts::Ghosts, idle::IdleObjects, learned::LearnedLayouts, lingering::Lingering, recovery,
-    stale_pages::StalePages,
+    ghosts::Ghosts, idle::IdleObjects, learned::LearnedLayouts, lingering::Lingering, listers::Listers,
+    recovery, stale_pages::StalePages,
 };
 
 /// What a volume is put together from.
@@ -38,6 +38,7 @@ pub struct Cofs<M: MetadataDriver> {
     pub(crate) idle: IdleObjects,
     pub(crate) ghosts: Ghosts,
     pub(crate) lingering: Lingering,
+    pub(crate) listers: Listers,
     pub(crate) learned: LearnedLayouts,
     pub(crate) stale_pages: StalePages,
     pub(crate) collector: Collector,
@@ -68,6 +69,7 @@ impl<M: MetadataDriver> Cofs<M> {
             idle: IdleObjects::new(),
             ghosts: Ghosts::new(),
             lingering: Lingering::default(),
+            listers: Listers::new(),
             learned: LearnedLayouts::new(),
             stale_pages: StalePages::default(),
             collector,

@@ -10,8 +10,8 @@ use cofs_types::{
 };
 
 use crate::{
-    Cofs, Context, DirSink, Entry, FaceAbilities, FileSystem, HandleId, Opened, OpenedDirectory, Space, Stat,
-    WriteFlags,
+    Cofs, Context, DirSink, Entry, FaceAbilities, FileSystem, HandleId, ListOf, Opened, OpenedDirectory,
+    Space, Stat, WriteFlags,
 };
 
 #[rustfmt::skip]
@@ -118,11 +118,11 @@ impl<M: MetadataDriver> FileSystem for Cofs<M> {
         self.do_copy_range(ctx, from, to, len).await
     }
 
-    async fn opendir(&self, _ctx: &Context<'_>, ino: InodeId) -> FsResult<OpenedDirectory> {
-        self.do_opendir(ino).await
+    async fn opendir(&self, ctx: &Context<'_>, ino: InodeId) -> FsResult<OpenedDirectory> {
+        self.do_opendir(ctx, ino).await
     }
-    async fn readdir(&self, ino: InodeId, _handle: HandleId, cookie: u64, with_attributes: bool, sink: &mut DirSink<'_>) -> FsResult<()> {
-        self.do_readdir(ino, cookie, with_attributes, sink).await
+    async fn readdir(&self, ctx: &Context<'_>, ino: InodeId, _handle: HandleId, of: ListOf, sink: &mut DirSink<'_>) -> FsResult<()> {
+        self.do_readdir(ctx, ino, of, sink).await
     }
     async fn releasedir(&self, _ino: InodeId, _handle: HandleId) -> FsResult<()> {
         Ok(())

@@ -18,6 +18,7 @@ mod handle;
 mod idle;
 mod learned;
 mod lingering;
+mod listers;
 mod moving;
 mod open_inode;
 mod open_object;
@@ -31,8 +32,8 @@ mod status;
 mod writing;
 
 pub use api::{
-    BackingId, Context, DataPath, DirEntry, DirSink, Entry, FaceAbilities, FileSystem, HandleId, Opened,
-    OpenedDirectory, Passthrough, Recall, Space, Stat, Validity, WriteFlags,
+    BackingId, Context, DataPath, DirEntry, DirSink, Entry, FaceAbilities, FileSystem, HandleId, ListOf,
+    Opened, OpenedDirectory, Passthrough, Recall, Space, Stat, Validity, WriteFlags,
 };
 pub use blocking::{BlockingThread, blocking, run};
 pub use cofs::{Cofs, VolumeParts};

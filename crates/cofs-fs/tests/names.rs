@@ -2,7 +2,7 @@
 
 mod common;
 
-use cofs_fs::{FileSystem, run};
+use cofs_fs::{FileSystem, ListOf, run};
 use cofs_types::{FileKind, FsError, InodeId, NewInode, OpenFlags, RenameMode, XattrMode, XattrName};
 use common::*;
 
@@ -124,6 +124,50 @@ fn a_file_replaced_by_rename_goes_when_it_is_closed_and_forgotten() {
     }
 }
 
+/// Which files of a listing came without attributes; there must be room for all.
+fn without_attributes(volume: &Volume, directory: InodeId) -> Vec<String> {
+    let opened = run(volume.fs.opendir(&CONTEXT, directory)).unwrap();
+    let mut names = Vec::new();
+    let mut sink = |entry: cofs_fs::DirEntry<'_>| {
+        if entry.entry.is_none() && entry.kind == FileKind::Regular {
+            names.push(String::from_utf8(entry.name.to_vec()).unwrap());
+        }
+        assert!(entry.entry.is_some() || entry.kind != FileKind::Directory || entry.name.starts_with(b"."));
+        true
+    };
+    let of = |cookie| ListOf { cookie, with_attributes: true, entries_max: 1000 };
+    run(volume.fs.readdir(&CONTEXT, directory, opened.handle, of(0), &mut sink)).unwrap();
+    let mut none = |_: cofs_fs::DirEntry<'_>| panic!("behind the end");
+    run(volume.fs.readdir(&CONTEXT, directory, opened.handle, of(i64::MAX as u64), &mut none)).unwrap();
+    names
+}
+
+/// The caller of these tests becomes one who wants attributes.
+fn look_at_what_is_listed(volume: &Volume) {
+    let withheld = without_attributes(volume, InodeId::ROOT);
+    volume.lookup(&withheld[0]).unwrap();
+}
+
+#[test]
+fn a_listing_brings_attributes_to_those_who_look_at_them() {
+    let volume = World::new().mount();
+    for number in 0..20 {
+        let (ino, file) = volume.create(&format!("f{number}"));
+        volume.close(ino, file);
+    }
+    let directory = run(volume.fs.make(&CONTEXT, InodeId::ROOT, name("d"), new_directory())).unwrap();
+    assert_eq!(without_attributes(&volume, InodeId::ROOT).len(), 1, "the question");
+    assert_eq!(without_attributes(&volume, InodeId::ROOT).len(), 20, "nobody looked");
+    // Who goes down the tree does not look at files.
+    volume.lookup("d").unwrap();
+    assert!(without_attributes(&volume, directory.attributes.ino).is_empty());
+    assert_eq!(without_attributes(&volume, InodeId::ROOT).len(), 20);
+    volume.lookup("f7").unwrap();
+    for _ in 0..3 {
+        assert!(without_attributes(&volume, InodeId::ROOT).is_empty());
+    }
+}
+
 #[test]
 fn a_listing_goes_on_where_it_stopped_and_shows_open_files_as_they_are() {
     let volume = World::new().mount();
@@ -136,6 +180,7 @@ fn a_listing_goes_on_where_it_stopped_and_shows_open_files_as_they_are() {
     let (ino, file) = volume.create("open");
     volume.write(ino, file, 0, &pattern(INLINE_MAX + 5, 1));
     expected.push("open".into());
+    look_at_what_is_listed(&volume);
     let directory = run(volume.fs.opendir(&CONTEXT, InodeId::ROOT)).unwrap();
     let (mut names, mut cookie, mut size_open) = (Vec::new(), 0, 0);
     loop {
@@ -156,7 +201,8 @@ fn a_listing_goes_on_where_it_stopped_and_shows_open_files_as_they_are() {
             }
             true
         };
-        run(volume.fs.readdir(InodeId::ROOT, directory.handle, before, true, &mut sink)).unwrap();
+        let of = ListOf { cookie: before, with_attributes: true, entries_max: 8 };
+        run(volume.fs.readdir(&CONTEXT, InodeId::ROOT, directory.handle, of, &mut sink)).unwrap();
         if cookie == before {
             break;
         }

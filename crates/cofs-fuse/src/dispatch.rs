@@ -70,7 +70,7 @@ impl<F: FileSystem> Service<F> {
         match request::parse(&message, self.dialect)? {
             Operation::Read(of) => files::read(&*self.fs, subject(&header)?, of, frame.answer()).await,
             Operation::Readdir(of) => {
-                directories::readdir(&*self.fs, subject(&header)?, of, frame.answer()).await
+                directories::readdir(&*self.fs, &ctx, subject(&header)?, of, frame.answer()).await
             }
             operation => self.operate(&ctx, &header, operation).await,
         }

@@ -25,7 +25,6 @@ const WANTED: u64 = init::ASYNC_READ
     | init::BIG_WRITES
     | init::DONT_MASK
     | init::DO_READDIRPLUS
-    | init::READDIRPLUS_AUTO
     | init::ASYNC_DIO
     | init::PARALLEL_DIROPS
     | init::MAX_PAGES
@@ -38,14 +37,13 @@ const WANTED: u64 = init::ASYNC_READ
     | init::HAS_EXPIRE_ONLY
     | init::DIRECT_IO_ALLOW_MMAP;
 
-const NAMES: [(u64, &str); 21] = [
+const NAMES: [(u64, &str); 20] = [
     (init::ASYNC_READ, "async_read"),
     (init::ATOMIC_O_TRUNC, "atomic_o_trunc"),
     (init::EXPORT_SUPPORT, "export_support"),
     (init::BIG_WRITES, "big_writes"),
     (init::DONT_MASK, "dont_mask"),
     (init::DO_READDIRPLUS, "readdirplus"),
-    (init::READDIRPLUS_AUTO, "readdirplus_auto"),
     (init::ASYNC_DIO, "async_dio"),
     (init::PARALLEL_DIROPS, "parallel_dirops"),
     (init::POSIX_ACL, "posix_acl"),

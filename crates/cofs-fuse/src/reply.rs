@@ -144,9 +144,19 @@ impl<'a> Listing<'a> {
         self.len
     }
 
+    /// How many entries have room if their names are the shortest; at least 1.
+    pub fn entries_max(&self) -> usize {
+        let record = self.head_bytes() + size_of::<abi::Dirent>() + 1;
+        (self.into.len() / record.next_multiple_of(8)).max(1)
+    }
+
+    const fn head_bytes(&self) -> usize {
+        if self.with_attributes { size_of::<abi::EntryOut>() } else { 0 }
+    }
+
     /// `false`, and nothing written, if the entry does not fit.
     pub fn push(&mut self, entry: DirEntry<'_>) -> bool {
-        let head_bytes = if self.with_attributes { size_of::<abi::EntryOut>() } else { 0 };
+        let head_bytes = self.head_bytes();
         let record = head_bytes + size_of::<abi::Dirent>() + entry.name.len();
         let padded = record.next_multiple_of(8);
         let Some(at) = self.into.get_mut(self.len..self.len + padded) else { return false };

@@ -6,7 +6,7 @@ use cofs_types::{
     XattrMode, XattrName,
 };
 
-use crate::{Answer, EngineStats, ListedEntry, Node, Removed, Renamed, Settled, VolumeOptions};
+use crate::{Answer, EngineStats, ListedEntry, Node, Removed, Renamed, Settled, VolumeOptions, WithNodes};
 
 /// Takes a listing's entries; `false` means that this one did not fit and no more are wanted.
 pub type EntrySink<'a> = dyn FnMut(&ListedEntry<'_>) -> bool + Send + 'a;
@@ -33,7 +33,7 @@ pub trait MetadataDriver: Send + Sync + 'static {
     fn rename(&self, c: &Credentials<'_>, from: (InodeId, &Name), to: (InodeId, &Name), mode: RenameMode) -> impl Future<Output = FsResult<Answer<Renamed>>> + Send;
     fn readlink(&self, ino: InodeId) -> impl Future<Output = FsResult<Answer<Bytes>>> + Send;
     /// The validity is that of every entry and node of the listing.
-    fn list(&self, ino: InodeId, cookie: u64, with_nodes: bool, visit: &mut EntrySink<'_>) -> impl Future<Output = FsResult<Answer<()>>> + Send;
+    fn list(&self, ino: InodeId, cookie: u64, with_nodes: WithNodes, entries_max: usize, visit: &mut EntrySink<'_>) -> impl Future<Output = FsResult<Answer<()>>> + Send;
     fn release_unlinked(&self, ino: InodeId) -> impl Future<Output = FsResult<Answer<()>>> + Send;
 
     // Attributes.

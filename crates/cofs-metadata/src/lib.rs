@@ -18,6 +18,8 @@ mod ticker;
 
 pub use answer::Answer;
 pub use cofs_engine::EngineStats;
-pub use cofs_namespace::{Fate, ListedEntry, Node, OpenInodes, Removed, Renamed, Settled, VolumeOptions};
+pub use cofs_namespace::{
+    Fate, ListedEntry, Node, OpenInodes, Removed, Renamed, Settled, VolumeOptions, WithNodes,
+};
 pub use driver::{EntrySink, MetadataDriver};
 pub use local::LocalDriver;

@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 
 use crate::{
     Answer, EngineStats, EntrySink, MetadataDriver, Node, OpenInodes, Removed, Renamed, Settled,
-    VolumeOptions, clock::Clock, sync_group::SyncGroup, ticker::Ticker,
+    VolumeOptions, WithNodes, clock::Clock, sync_group::SyncGroup, ticker::Ticker,
 };
 
 /// A name space, the clock, and the thread that commits directory times and syncs what nobody asks for.
@@ -139,8 +139,8 @@ impl MetadataDriver for LocalDriver {
     async fn readlink(&self, ino: InodeId) -> FsResult<Answer<Bytes>> {
         self.ask(|n| n.readlink(ino))
     }
-    async fn list(&self, ino: InodeId, cookie: u64, with_nodes: bool, visit: &mut EntrySink<'_>) -> FsResult<Answer<()>> {
-        self.ask(|n| n.list(ino, cookie, with_nodes, &mut |entry| visit(entry)))
+    async fn list(&self, ino: InodeId, cookie: u64, with_nodes: WithNodes, entries_max: usize, visit: &mut EntrySink<'_>) -> FsResult<Answer<()>> {
+        self.ask(|n| n.list(ino, cookie, with_nodes, entries_max, &mut |entry| visit(entry)))
     }
     async fn release_unlinked(&self, ino: InodeId) -> FsResult<Answer<()>> {
         self.change(|n, now| n.release_unlinked(now, ino))

@@ -7,7 +7,7 @@
 use std::{env, error::Error, ops::Range, path::Path, sync::Arc, thread, time::Instant};
 
 use cofs_engine::{EmbeddedEngine, EmbeddedOptions, Engine};
-use cofs_namespace::{Namespace, OpenInodes, VolumeOptions};
+use cofs_namespace::{Namespace, OpenInodes, VolumeOptions, WithNodes};
 use cofs_types::{Credentials, FileKind, FsResult, InodeId, Name, NewInode, Timestamp, limits};
 
 struct NothingOpen;
@@ -73,7 +73,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     })?;
     let started = Instant::now();
     let mut listed = 0u64;
-    ns.list(dir, 0, true, &mut |_| {
+    ns.list(dir, 0, WithNodes::All, usize::MAX, &mut |_| {
         listed += 1;
         true
     })?;

@@ -27,7 +27,7 @@ use cofs_types::{FsError, FsResult, InodeId, Layout, ObjectId, limits};
 use self::table::Table;
 pub use self::{problem::Problem, repair::repair};
 use crate::schema::{Counts, HeaderPart, Inode, Key, NameHasher, Range, Volume, decode_number, key, ranges};
-use crate::tx::engine_failed;
+use crate::{tables::labels::is_unlabelled, tx::engine_failed};
 
 /// How much there is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -102,6 +102,7 @@ impl<'a> Checker<'a> {
             table: Table::default(),
             found: Found::default(),
             reclaim: HashSet::new(),
+            labelled: None,
         };
         pass.unknown_records()?;
         pass.reclaim_list()?;
@@ -182,6 +183,8 @@ struct Pass<'a> {
     table: Table,
     found: Found,
     reclaim: HashSet<ObjectId>,
+    /// The first inode found with a security label.
+    labelled: Option<InodeId>,
 }
 
 impl Pass<'_> {
@@ -234,6 +237,16 @@ impl Pass<'_> {
             Ok(counts) => self.found.add(Problem::FileCount { stored: Some(counts.files), found }),
             Err(FsError::Corrupt(_)) => self.found.add(Problem::FileCount { stored: None, found }),
             Err(error) => return Err(error),
+        }
+        self.labels()
+    }
+
+    fn labels(&mut self) -> FsResult<()> {
+        let Some(ino) = self.labelled else { return Ok(()) };
+        let epoch = decode_number(&self.checker.header(HeaderPart::Epoch)?)?;
+        let record = self.checker.get(&key::header(HeaderPart::Unlabelled))?;
+        if is_unlabelled(record.as_deref(), epoch) {
+            self.found.add(Problem::Labelled { ino });
         }
         Ok(())
     }

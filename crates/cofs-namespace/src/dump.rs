@@ -22,6 +22,7 @@ use siphasher::sip::SipHasher13;
 use self::line::{End, Header, Line};
 use crate::{
     schema::{Counts, HeaderPart, Key, Volume, decode_number, encode_number, key, ranges},
+    tables::labels,
     tx::engine_failed,
 };
 
@@ -102,7 +103,8 @@ impl Writer<'_> {
 /// it is for the caller to remove it.
 pub fn load(engine: &dyn Engine, input: &mut dyn BufRead) -> FsResult<Totals> {
     must_be_empty(engine)?;
-    let mut loader = Loader { engine, batch: Vec::new(), totals: Totals::default(), sequence_max: 0 };
+    let mut loader =
+        Loader { engine, batch: Vec::new(), totals: Totals::default(), sequence_max: 0, labelled: false };
     let mut lines = Lines { input, number: 0, checksum: SipHasher13::new(), text: Vec::new() };
     let header = match lines.next()? {
         Some((Line::Header(header), _)) => header,
@@ -177,6 +179,7 @@ struct Loader<'a> {
     batch: Vec<Change>,
     totals: Totals,
     sequence_max: u64,
+    labelled: bool,
 }
 
 impl Loader<'_> {
@@ -186,6 +189,7 @@ impl Loader<'_> {
             self.sequence_max = self.sequence_max.max(inode.sequence());
         }
         self.totals.records += 1;
+        self.labelled |= line.brings_label();
         let (key, value) = line.to_record().map_err(|error| lines.wrong(&error.to_string()))?;
         self.batch.push(Change::Put { key, value: value.into() });
         if self.batch.len() >= limits::LOAD_BATCH {
@@ -228,6 +232,7 @@ impl Loader<'_> {
         ];
         let put = |(part, value)| Change::Put { key: key::header(part).to_vec(), value: Vec::into(value) };
         self.batch = parts.into_iter().map(put).collect();
+        self.batch.extend((!self.labelled).then(|| labels::unlabelled(0)));
         self.commit(Durability::Synced)?;
         Ok(self.totals)
     }

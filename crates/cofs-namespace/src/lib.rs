@@ -23,7 +23,7 @@ use parking_lot::Mutex;
 pub use crate::schema::KEY_FAMILY_BYTES;
 use crate::{
     schema::NameHasher,
-    tables::allocator::Allocator,
+    tables::{allocator::Allocator, labels::Labels},
     tx::{Store, Tx, Verb},
 };
 
@@ -89,6 +89,25 @@ pub struct ListedEntry<'a> {
     pub node: Option<Node>,
 }
 
+/// Which entries of a listing come with their nodes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WithNodes {
+    None,
+    /// Directories: a reader who goes down the tree needs them.
+    Directories,
+    All,
+}
+
+impl WithNodes {
+    fn of(self, kind: FileKind) -> bool {
+        match self {
+            Self::None => false,
+            Self::Directories => kind == FileKind::Directory,
+            Self::All => true,
+        }
+    }
+}
+
 /// What an object tells of its file, to be kept in the inode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Settled {
@@ -106,6 +125,7 @@ pub struct Namespace {
     store: Store,
     allocator: Allocator,
     hasher: NameHasher,
+    labels: Labels,
     options: VolumeOptions,
     was_clean: bool,
     /// Whether the number of files is right, and not only near: see `Counts::exact`.

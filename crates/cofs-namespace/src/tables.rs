@@ -7,6 +7,7 @@ pub mod entries;
 pub mod gathered;
 pub mod inline;
 pub mod inodes;
+pub mod labels;
 pub mod sets;
 pub mod volume;
 pub mod xattrs;

@@ -26,7 +26,7 @@ use cofs_types::{
 };
 use parking_lot::Mutex;
 
-use crate::{Namespace, Node, OpenInodes, VolumeOptions, schema::NameHasher};
+use crate::{Namespace, Node, OpenInodes, VolumeOptions, WithNodes, schema::NameHasher};
 
 pub const ROOT: InodeId = InodeId::ROOT;
 pub const C: Credentials<'static> = Credentials::ROOT;
@@ -140,7 +140,7 @@ impl World {
     pub fn names(&self, dir: InodeId) -> Vec<String> {
         let mut names = Vec::new();
         self.ns
-            .list(dir, 0, false, &mut |entry| {
+            .list(dir, 0, WithNodes::None, usize::MAX, &mut |entry| {
                 names.push(String::from_utf8_lossy(entry.name.as_bytes()).into_owned());
                 true
             })

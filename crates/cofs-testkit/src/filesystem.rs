@@ -16,8 +16,8 @@ use std::{
 
 use cofs_engine::MemoryEngine;
 use cofs_fs::{
-    BackingId, Cofs, Context, DataPath, DirEntry, Entry, FaceAbilities, FileSystem, FsOptions, OpenTable,
-    Opened, Passthrough, VolumeParts, WriteFlags, run,
+    BackingId, Cofs, Context, DataPath, DirEntry, Entry, FaceAbilities, FileSystem, FsOptions, ListOf,
+    OpenTable, Opened, Passthrough, VolumeParts, WriteFlags, run,
 };
 use cofs_metadata::LocalDriver;
 use cofs_namespace::{Namespace, VolumeOptions};
@@ -257,7 +257,8 @@ impl FileSystemSubject {
                 }
                 true
             };
-            run(self.fs.readdir(dir.ino, opened.handle, from, with_attributes, &mut sink))?;
+            let of = ListOf { cookie: from, with_attributes, entries_max: LISTING_PIECE + 1 };
+            run(self.fs.readdir(&CONTEXT, dir.ino, opened.handle, of, &mut sink))?;
             if piece < LISTING_PIECE {
                 break;
             }

@@ -7,7 +7,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use cofs_engine::Engine;
-use cofs_namespace::{ListedEntry, Namespace, Node, OpenInodes, Settled, VolumeOptions};
+use cofs_namespace::{ListedEntry, Namespace, Node, OpenInodes, Settled, VolumeOptions, WithNodes};
 use cofs_types::{
     Authority, Credentials, FallocateMode, FileKind, FsError, FsResult, InodeId, Layout, Name, NewInode,
     ObjectId, SetAttributes, SetTime, Timestamp, XattrName,
@@ -175,15 +175,21 @@ impl NamespaceSubject {
         let (mut entries, mut cookie) = (Vec::new(), 0);
         loop {
             let mut piece = 0;
-            self.ns.list(dir.ino, cookie, true, &mut |entry: &ListedEntry<'_>| {
-                if piece == LISTING_PIECE {
-                    return false;
-                }
-                piece += 1;
-                cookie = entry.cookie;
-                entries.push((entry.name.as_bytes().to_vec(), entry.kind));
-                true
-            })?;
+            self.ns.list(
+                dir.ino,
+                cookie,
+                WithNodes::All,
+                LISTING_PIECE + 1,
+                &mut |entry: &ListedEntry<'_>| {
+                    if piece == LISTING_PIECE {
+                        return false;
+                    }
+                    piece += 1;
+                    cookie = entry.cookie;
+                    entries.push((entry.name.as_bytes().to_vec(), entry.kind));
+                    true
+                },
+            )?;
             if piece < LISTING_PIECE {
                 break;
             }

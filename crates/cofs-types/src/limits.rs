@@ -90,6 +90,12 @@ pub const ENGINE_MEMORY_BYTES: usize = 384 << 20;
 
 /// Directories of which is remembered how their files ended (large or small).
 pub const LEARNED_DIRECTORIES_MAX: usize = 8192;
+/// Processes of which is remembered whether they look at the files that they list.
+pub const LISTERS_MAX: usize = 256;
+/// Entries of one directory that come with attributes before it is known whether anybody looks at them.
+pub const LIST_ATTRIBUTES_UNASKED_MAX: usize = 32_768;
+/// How long it is believed that a process looks at the files that it lists.
+pub const LISTING_HABIT_LASTS: Duration = Duration::from_secs(10);
 /// Inodes whose pages in the kernel are known to be out of date.
 pub const STALE_PAGES_MAX: usize = 65_536;
 
@@ -99,8 +105,7 @@ pub const STALE_PAGES_MAX: usize = 65_536;
 pub const RECLAIM_BATCH: usize = 256;
 /// Inodes whose gathered times are committed together.
 pub const GATHERED_TIMES_BATCH: usize = 64;
-/// Entries that a listing reads ahead, from the first batch to the largest.
-pub const LIST_BATCH_MIN: usize = 64;
+/// Entries that a listing reads ahead.
 pub const LIST_BATCH_MAX: usize = 1024;
 /// Records on the reclaim list that the collector looks at in one pass, those that fail included.
 pub const RECLAIM_PASS_MAX: usize = 16 * RECLAIM_BATCH;

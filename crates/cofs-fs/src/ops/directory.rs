@@ -1,31 +1,36 @@
 //! Directories listed.
 
-use cofs_metadata::{ListedEntry, MetadataDriver, Node};
+use cofs_metadata::{ListedEntry, MetadataDriver, Node, WithNodes};
 use cofs_types::{FileKind, FsError, FsResult, InodeId, Layout};
 
-use crate::{Cofs, DirEntry, DirSink, Entry, HandleId, OpenedDirectory, Validity};
+use crate::{
+    Cofs, Context, DirEntry, DirSink, Entry, HandleId, ListOf, OpenedDirectory, Validity,
+    listers::{Bring, Brought},
+};
 
 /// Cookies behind `.` and `..`; those of entries are above.
 const COOKIE_DOT: u64 = 1;
 const COOKIE_DOT_DOT: u64 = 2;
 
 impl<M: MetadataDriver> Cofs<M> {
-    pub(crate) async fn do_opendir(&self, ino: InodeId) -> FsResult<OpenedDirectory> {
+    pub(crate) async fn do_opendir(&self, ctx: &Context<'_>, ino: InodeId) -> FsResult<OpenedDirectory> {
         let node = self.metadata.node(ino).await?.value;
         if node.attributes.kind != FileKind::Directory {
             return Err(FsError::NotDirectory);
         }
+        self.listers.opens(ctx.pid, ino);
         let due = self.access_due(&node);
         Ok(OpenedDirectory { handle: HandleId(0), cache: true, keep_cache: !due })
     }
 
     pub(crate) async fn do_readdir(
         &self,
+        ctx: &Context<'_>,
         ino: InodeId,
-        cookie: u64,
-        with_attributes: bool,
+        of: ListOf,
         sink: &mut DirSink<'_>,
     ) -> FsResult<()> {
+        let ListOf { cookie, with_attributes, entries_max } = of;
         if cookie == 0 {
             self.touch_directory(ino).await;
         }
@@ -41,13 +46,22 @@ impl<M: MetadataDriver> Cofs<M> {
         // `valid_for` of a listing is told when it ends; a local driver's is unlimited, and a remote one's
         // entries must not be believed longer than the directory is held.
         let valid_for = self.metadata.node(ino).await?.valid_for;
+        let mut brings = Brings::new(with_attributes.then(|| self.listers.bring(ctx.pid, ino)));
+        let with_nodes = brings.with_nodes();
         let mut visit = |listed: &ListedEntry<'_>| {
-            let entry =
-                listed.node.filter(|_| with_attributes).map(|node| self.listed_entry(&node, valid_for));
+            let node = listed.node.filter(|_| brings.attributes_of(listed.kind));
+            let entry = node.map(|node| self.listed_entry(&node, valid_for));
             let name = listed.name.as_bytes();
-            sink(DirEntry { ino: listed.ino, kind: listed.kind, name, cookie: listed.cookie, entry })
+            let taken =
+                sink(DirEntry { ino: listed.ino, kind: listed.kind, name, cookie: listed.cookie, entry });
+            brings.count(listed.kind, entry.is_some(), taken);
+            taken
         };
-        self.metadata.list(ino, cookie.max(COOKIE_DOT_DOT), with_attributes, &mut visit).await?;
+        let from = cookie.max(COOKIE_DOT_DOT);
+        self.metadata.list(ino, from, with_nodes, entries_max, &mut visit).await?;
+        if with_attributes {
+            self.listers.brought(ctx.pid, ino, brings.brought);
+        }
         Ok(())
     }
 
@@ -87,6 +101,37 @@ impl<M: MetadataDriver> Cofs<M> {
         if let Err(error) = touched.await {
             tracing::debug!(%error, %ino, "access time not recorded");
         }
+    }
+}
+
+/// What one answer to a listing brings, and has brought.
+struct Brings {
+    /// `None`: there is no room for attributes.
+    plan: Option<Bring>,
+    brought: Brought,
+}
+
+impl Brings {
+    fn new(plan: Option<Bring>) -> Self {
+        Self { plan, brought: Brought { ended: true, ..Brought::default() } }
+    }
+
+    fn with_nodes(&self) -> WithNodes {
+        match self.plan {
+            None => WithNodes::None,
+            Some(Bring::Names) => WithNodes::Directories,
+            Some(Bring::Attributes | Bring::Question) => WithNodes::All,
+        }
+    }
+
+    fn attributes_of(&self, kind: FileKind) -> bool {
+        self.plan != Some(Bring::Question) || self.brought.withheld || kind == FileKind::Directory
+    }
+
+    fn count(&mut self, kind: FileKind, with_attributes: bool, taken: bool) {
+        self.brought.ended = false; // an end is an answer without entries
+        self.brought.given += usize::from(taken && with_attributes);
+        self.brought.withheld |= taken && !with_attributes && kind != FileKind::Directory;
     }
 }
 

@@ -1,13 +1,17 @@
 //! Names looked up, made and linked.
 
 use cofs_metadata::MetadataDriver;
-use cofs_types::{FsResult, InodeId, Name, NewInode, failpoint};
+use cofs_types::{FileKind, FsResult, InodeId, Name, NewInode, failpoint};
 
 use crate::{Cofs, Context, Entry};
 
 impl<M: MetadataDriver> Cofs<M> {
     pub(crate) async fn do_lookup(&self, ctx: &Context<'_>, parent: InodeId, name: &Name) -> FsResult<Entry> {
-        self.entry_of(self.metadata.lookup(&ctx.credentials, parent, name).await?).await
+        let found = self.metadata.lookup(&ctx.credentials, parent, name).await?;
+        if found.value.attributes.kind != FileKind::Directory {
+            self.listers.looks_up(ctx.pid, parent);
+        }
+        self.entry_of(found).await
     }
 
     pub(crate) async fn do_lookup_self(&self, ino: InodeId) -> FsResult<Entry> {

@@ -12,8 +12,8 @@ use std::{
 
 use bytes::Bytes;
 use cofs_fs::{
-    BackingId, Context, DataPath, DirEntry, DirSink, Entry, FaceAbilities, FileSystem, HandleId, Opened,
-    OpenedDirectory, Space, Stat, Validity, WriteFlags, blocking,
+    BackingId, Context, DataPath, DirEntry, DirSink, Entry, FaceAbilities, FileSystem, HandleId, ListOf,
+    Opened, OpenedDirectory, Space, Stat, Validity, WriteFlags, blocking,
 };
 use cofs_types::{
     FallocateMode, FileKind, FsError, FsResult, InodeId, Name, NewInode, OpenFlags, RenameMode, SeekWhence,
@@ -430,7 +430,8 @@ impl FileSystem for NullFs {
         Ok(OpenedDirectory { handle: HandleId(0), cache: false, keep_cache: false })
     }
 
-    async fn readdir(&self, ino: InodeId, _: HandleId, cookie: u64, with_attributes: bool, sink: &mut DirSink<'_>) -> FsResult<()> {
+    async fn readdir(&self, _: &Context<'_>, ino: InodeId, _: HandleId, of: ListOf, sink: &mut DirSink<'_>) -> FsResult<()> {
+        let ListOf { cookie, with_attributes, .. } = of;
         let shared = self.node(ino)?;
         let mut node = shared.lock();
         let parent = node.directory()?.parent;

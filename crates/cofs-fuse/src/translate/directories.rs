@@ -1,6 +1,6 @@
 //! Open directories and their listings.
 
-use cofs_fs::{Context, FileSystem, HandleId};
+use cofs_fs::{Context, FileSystem, HandleId, ListOf};
 use cofs_types::InodeId;
 
 use super::Answered;
@@ -13,11 +13,19 @@ pub async fn opendir<F: FileSystem>(fs: &F, ctx: &Context<'_>, ino: InodeId) -> 
     Ok(Reply::opened_directory(&fs.opendir(ctx, ino).await?))
 }
 
-pub async fn readdir<F: FileSystem>(fs: &F, ino: InodeId, of: ReaddirOf, answer: &mut [u8]) -> Answered {
+pub async fn readdir<F: FileSystem>(
+    fs: &F,
+    ctx: &Context<'_>,
+    ino: InodeId,
+    of: ReaddirOf,
+    answer: &mut [u8],
+) -> Answered {
     let room = of.size.min(answer.len());
     let mut listing = Listing::new(answer.get_mut(..room).unwrap_or_default(), of.with_attributes);
+    let entries_max = listing.entries_max();
+    let list = ListOf { cookie: of.cookie, with_attributes: of.with_attributes, entries_max };
     let mut sink = |entry: cofs_fs::DirEntry<'_>| listing.push(entry);
-    fs.readdir(ino, of.handle, of.cookie, of.with_attributes, &mut sink).await?;
+    fs.readdir(ctx, ino, of.handle, list, &mut sink).await?;
     Ok(Reply::InPlace(listing.len()))
 }
 

@@ -6,7 +6,10 @@ use super::{
     Pass, Problem, decode_inode,
     table::{Flag, Index},
 };
-use crate::schema::{Inode, Key, MARK, ranges};
+use crate::{
+    schema::{Inode, Key, MARK, ranges},
+    tables::labels::LABEL,
+};
 
 impl Pass<'_> {
     pub(super) fn reclaim_list(&mut self) -> FsResult<()> {
@@ -40,6 +43,9 @@ impl Pass<'_> {
         self.table.push(ino, inode);
         self.found.summary.inodes += 1;
         self.found.summary.directories += u64::from(inode.kind == FileKind::Directory);
+        if inode.xattrs.iter().any(|(name, _)| name == LABEL) {
+            self.labelled.get_or_insert(ino);
+        }
         if let Layout::Object(object) = inode.layout {
             self.in_use(object, ino);
         }

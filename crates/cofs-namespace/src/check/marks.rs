@@ -3,7 +3,10 @@
 use cofs_types::{FsResult, limits};
 
 use super::{Pass, Problem, inodes::undecodable, table::Flag};
-use crate::schema::{Key, MARK, Shard, decode_chunk, ranges};
+use crate::{
+    schema::{Key, MARK, Shard, decode_chunk, ranges},
+    tables::labels::LABEL,
+};
 
 impl Pass<'_> {
     pub(super) fn marks(&mut self) -> FsResult<()> {
@@ -57,11 +60,14 @@ impl Pass<'_> {
         let checker = self.checker;
         checker.scan(&ranges::all_xattrs(), &mut |key, value| {
             let value = decode_chunk(value, limits::XATTR_VALUE_BYTES_MAX);
-            let (Ok(Key::Xattr { ino, .. }), Ok(_)) = (Key::parse(key), value) else {
+            let (Ok(Key::Xattr { ino, name }), Ok(_)) = (Key::parse(key), value) else {
                 self.found.add(undecodable(key, "large extended attribute"));
                 return Ok(());
             };
             self.found.summary.large_xattrs += 1;
+            if name.as_bytes() == LABEL {
+                self.labelled.get_or_insert(ino);
+            }
             let expected = self.table.find(ino).is_some_and(|i| self.table.has(i, Flag::LargeXattrs));
             if !expected {
                 self.found.add(Problem::StrayXattr { key: key.to_vec() });

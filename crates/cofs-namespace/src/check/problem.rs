@@ -115,6 +115,10 @@ pub enum Problem {
         stored: Option<u64>,
         found: u64,
     },
+    /// The header says that no inode has a security label.
+    Labelled {
+        ino: InodeId,
+    },
 }
 
 impl fmt::Display for Problem {
@@ -200,6 +204,12 @@ impl Problem {
             }
             Self::FileCount { stored: None, found } => {
                 write!(f, "the header's figures cannot be read, and there are {found} inodes: write them")
+            }
+            Self::Labelled { ino } => {
+                write!(
+                    f,
+                    "inode {ino} has a security label, and the header knows of none in the volume: correct it"
+                )
             }
             _ => Ok(()),
         }

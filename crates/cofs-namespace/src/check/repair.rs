@@ -134,6 +134,10 @@ impl Repairer {
                 tx.delete(&key::reclaim(*object));
                 Ok(())
             }
+            Problem::Labelled { .. } => {
+                tx.delete(&key::header(HeaderPart::Unlabelled));
+                Ok(())
+            }
             // The header is repaired, and these two are not one transaction.
             Problem::Reservation { .. } | Problem::FileCount { .. } => Ok(()),
             Problem::Unreachable { .. } | Problem::Cycle { .. } => Ok(()),

@@ -11,7 +11,7 @@ use proptest::prelude::*;
 
 use super::{Checker, Found, Ownership, Problem, repair};
 use crate::{
-    Namespace, OpenInodes, VolumeOptions,
+    Namespace, OpenInodes, VolumeOptions, WithNodes,
     schema::{
         EntryRecord, HeaderPart, Inode, Key, MARK, NameHasher, Occupant, Shard, encode_chunk, key, ranges,
     },
@@ -286,6 +286,25 @@ fn numbers_in_use_are_never_given_out_again() {
 }
 
 #[test]
+fn labels_that_the_header_knows_nothing_of_are_found() {
+    let label = XattrName::new(b"security.selinux").unwrap();
+    // Within the inode's record, and beside it.
+    for len in [10, 3000] {
+        let world = world();
+        let before = world.engine.get(&key::header(HeaderPart::Unlabelled)).unwrap();
+        assert!(before.is_some(), "nothing at stake");
+        let ns = world.open();
+        ns.setxattr(ROOT, NOW, world.file, label, &vec![1; len], XattrMode::Set, false).unwrap();
+        ns.close(NOW).unwrap();
+        assert_eq!(world.check().problems, []);
+        let epoch = world.engine.get(&key::header(HeaderPart::Epoch)).unwrap().unwrap();
+        world.put(&key::header(HeaderPart::Unlabelled), epoch.to_vec());
+        assert_eq!(world.heal(), [Problem::Labelled { ino: world.file }]);
+        assert_eq!(world.open().getxattr(ROOT, world.file, label).unwrap().len(), len);
+    }
+}
+
+#[test]
 fn objects_are_compared_in_both_directions() {
     let world = world();
     let checker = Checker::new(&*world.engine);
@@ -348,6 +367,6 @@ proptest! {
         }
         world.heal();
         let ns = world.open();
-        ns.list(InodeId::ROOT, 0, true, &mut |_| true).unwrap();
+        ns.list(InodeId::ROOT, 0, WithNodes::All, usize::MAX, &mut |_| true).unwrap();
     }
 }

@@ -13,6 +13,7 @@ use crate::{
     schema::{
         EntryRecord, Inode, Key, MARK, Occupant, Shard, SmallXattrs, Times, decode_chunk, encode_chunk, key,
     },
+    tables::labels::LABEL,
 };
 
 /// One line.
@@ -210,6 +211,15 @@ impl Line {
             Key::Unlinked(ino) => mark(Self::Unlinked(Number(ino))),
             Key::Reclaim(object) => mark(Self::Reclaim(object.get())),
             Key::Header(_) => Err(FsError::corrupt("the header is no record")),
+        }
+    }
+
+    /// Whether it brings a security label.
+    pub fn brings_label(&self) -> bool {
+        match self {
+            Self::Inode(line) => line.xattrs.iter().any(|(name, _)| name.0 == LABEL),
+            Self::Xattr(line) => line.name.0 == LABEL,
+            _ => false,
         }
     }
 

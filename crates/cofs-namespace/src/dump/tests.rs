@@ -102,6 +102,28 @@ fn a_dump_loads_to_the_same_volume() {
 }
 
 #[test]
+fn a_loaded_volume_knows_whether_it_has_labels() {
+    let label = XattrName::new(b"security.selinux").unwrap();
+    let c = &Credentials::ROOT;
+    let asked = |engine: Arc<dyn Engine>| {
+        let ns = Namespace::open(engine, Arc::new(Closed)).unwrap();
+        ns.getxattr(c, InodeId::ROOT, label).unwrap_err()
+    };
+    let engine = example();
+    assert!(matches!(asked(Arc::new(loaded(&text_of(&*engine)).unwrap())), FsError::NotSupported));
+    // Within the inode's line, and on a line of its own.
+    for len in [10, 3000] {
+        let engine = example();
+        let ns = Namespace::open(Arc::clone(&engine), Arc::new(Closed)).unwrap();
+        let file = ns.lookup(c, InodeId::ROOT, Name::new(b"\xff").unwrap()).unwrap().attributes.ino;
+        ns.setxattr(c, NOW, file, label, &vec![1; len], XattrMode::Set, false).unwrap();
+        ns.close(NOW).unwrap();
+        let again = Arc::new(loaded(&text_of(&*engine)).unwrap());
+        assert!(matches!(asked(again), FsError::NoAttribute));
+    }
+}
+
+#[test]
 fn only_an_empty_engine_is_loaded() {
     let engine = example();
     let text = text_of(&*engine);

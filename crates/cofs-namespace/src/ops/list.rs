@@ -1,12 +1,11 @@
 //! Listing a directory.
 
-use std::{collections::HashMap, ops::ControlFlow};
+use std::ops::ControlFlow;
 
-use bytes::Bytes;
-use cofs_types::{FileKind, FsError, FsResult, InodeId, NameBuf, Timestamp, limits};
+use cofs_types::{FileKind, FsError, FsResult, InodeId, NameBuf, limits};
 
 use crate::{
-    ListedEntry, Namespace, Node,
+    ListedEntry, Namespace, Node, WithNodes,
     schema::{EntryRecord, Inode, Key, key, ranges},
     tables::inodes,
 };
@@ -21,31 +20,32 @@ struct Read {
 
 impl Namespace {
     /// Visits the entries behind `cookie` (0: from the start), without `.` and `..`, until `visit` says that
-    /// one did not fit. An entry's cookie is above 2, below 2^63, its own as long as it stands; they ascend. An
-    /// entry that stands all the while is visited once, whatever comes and goes meanwhile. `with_nodes`: with
-    /// each entry its inode; entries whose inode has just gone are left out. Nothing is locked while `visit`
-    /// runs. Errors: `NotDirectory`, `Stale`.
+    /// one did not fit, or `entries_max` have been visited; no more than these are read ahead. An entry's
+    /// cookie is above 2, below 2^63, its own as long as it stands; they ascend. An entry that stands all the while is
+    /// visited once, whatever comes and goes meanwhile. Entries that are to come with their nodes and whose inode has
+    /// just gone are left out. Nothing is locked while `visit` runs. Errors: `NotDirectory`, `Stale`.
     pub fn list(
         &self,
         ino: InodeId,
         cookie: u64,
-        with_nodes: bool,
+        with_nodes: WithNodes,
+        entries_max: usize,
         visit: &mut dyn FnMut(&ListedEntry<'_>) -> bool,
     ) -> FsResult<()> {
         let kind = self.store.read(|tx| Ok(inodes::expect(tx, ino)?.kind))?;
         if kind != FileKind::Directory {
             return Err(FsError::NotDirectory);
         }
-        let mut cookie = cookie;
-        let mut max = limits::LIST_BATCH_MIN;
-        loop {
+        let (mut cookie, mut rest) = (cookie, entries_max);
+        while rest > 0 {
+            let max = rest.min(limits::LIST_BATCH_MAX);
             let batch = self.read_entries(ino, cookie.saturating_add(1), max)?;
-            let nodes = if with_nodes { self.nodes(&batch)? } else { Vec::new() };
-            for (at, entry) in batch.iter().enumerate() {
-                let node = nodes.get(at).copied().flatten();
-                if with_nodes && node.is_none() {
+            let nodes = self.nodes(&batch, with_nodes)?;
+            for (entry, node) in batch.iter().zip(nodes) {
+                if node.is_none() && with_nodes.of(entry.kind) {
                     continue;
                 }
+                rest -= 1;
                 let Read { name, ino, kind, cookie } = entry;
                 if !visit(&ListedEntry { name, ino: *ino, kind: *kind, cookie: *cookie, node }) {
                     return Ok(());
@@ -55,8 +55,8 @@ impl Namespace {
                 Some(last) if batch.len() == max => cookie = last.cookie,
                 _ => return Ok(()),
             }
-            max = (max * 2).min(limits::LIST_BATCH_MAX);
         }
+        Ok(())
     }
 
     fn read_entries(&self, dir: InodeId, slot: u64, max: usize) -> FsResult<Vec<Read>> {
@@ -74,37 +74,46 @@ impl Namespace {
         Ok(batch)
     }
 
-    /// The inodes of the entries, in their order. Directories are read one by one, as their attributes come
-    /// from several records; the rest, in the order of their numbers, which lie together.
-    fn nodes(&self, batch: &[Read]) -> FsResult<Vec<Option<Node>>> {
-        let mut files: Vec<([u8; 11], InodeId)> = batch
-            .iter()
-            .filter(|entry| entry.kind != FileKind::Directory)
-            .map(|entry| (key::inode(entry.ino), entry.ino))
-            .collect();
-        files.sort_unstable();
-        // Before the records: what a flush takes away from here stands in them then.
-        let accesses = self.store.accesses.of(files.iter().map(|(_, ino)| *ino));
-        let keys: Vec<&[u8]> = files.iter().map(|(key, _)| &key[..]).collect();
-        let values = self.store.multi_get(&keys)?;
-        let found: HashMap<InodeId, Bytes> =
-            files.iter().zip(values).filter_map(|((_, ino), value)| Some((*ino, value?))).collect();
-        batch.iter().map(|entry| self.entry_node(entry, &found, &accesses)).collect()
+    /// The inodes of the entries that are to come with them, in the order of the entries. Directories are read one by
+    /// one, as their attributes come from several records; the rest, in the order of their numbers, which lie together.
+    fn nodes(&self, batch: &[Read], with_nodes: WithNodes) -> FsResult<Vec<Option<Node>>> {
+        let mut nodes = vec![None; batch.len()];
+        if with_nodes != WithNodes::None {
+            for (node, entry) in nodes.iter_mut().zip(batch) {
+                if entry.kind == FileKind::Directory {
+                    *node = self.node_if_there(entry.ino)?;
+                }
+            }
+        }
+        if with_nodes == WithNodes::All {
+            self.file_nodes(batch, &mut nodes)?;
+        }
+        Ok(nodes)
     }
 
-    fn entry_node(
-        &self,
-        entry: &Read,
-        files: &HashMap<InodeId, Bytes>,
-        accesses: &HashMap<InodeId, Timestamp>,
-    ) -> FsResult<Option<Node>> {
-        if entry.kind != FileKind::Directory {
-            let Some(value) = files.get(&entry.ino) else { return Ok(None) };
-            let mut inode = Inode::decode(value)?;
-            inode.atime = accesses.get(&entry.ino).copied().unwrap_or(inode.atime);
-            return Ok(Some(inodes::node(entry.ino, &inode, 0)));
+    fn file_nodes(&self, batch: &[Read], nodes: &mut [Option<Node>]) -> FsResult<()> {
+        let mut files: Vec<([u8; 11], InodeId, &mut Option<Node>)> = batch
+            .iter()
+            .zip(nodes)
+            .filter(|(entry, _)| entry.kind != FileKind::Directory)
+            .map(|(entry, node)| (key::inode(entry.ino), entry.ino, node))
+            .collect();
+        files.sort_unstable_by_key(|(key, ..)| *key);
+        // Before the records: what a flush takes away from here stands in them then.
+        let accesses = self.store.accesses.of(files.iter().map(|(_, ino, _)| *ino));
+        let keys: Vec<&[u8]> = files.iter().map(|(key, ..)| &key[..]).collect();
+        let values = self.store.multi_get(&keys)?;
+        for ((_, ino, node), value) in files.iter_mut().zip(values) {
+            let Some(value) = value else { continue };
+            let mut inode = Inode::decode(&value)?;
+            inode.atime = accesses.get(ino).copied().unwrap_or(inode.atime);
+            **node = Some(inodes::node(*ino, &inode, 0));
         }
-        match self.store.node(entry.ino) {
+        Ok(())
+    }
+
+    fn node_if_there(&self, ino: InodeId) -> FsResult<Option<Node>> {
+        match self.store.node(ino) {
             Ok(node) => Ok(Some(node)),
             Err(FsError::Stale) => Ok(None),
             Err(error) => Err(error),

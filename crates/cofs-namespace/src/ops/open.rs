@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use crate::{
     Namespace, OpenInodes, VolumeOptions,
     schema::NameHasher,
-    tables::{allocator::Allocator, volume},
+    tables::{allocator::Allocator, labels::Labels, volume},
 };
 
 impl Namespace {
@@ -32,6 +32,7 @@ impl Namespace {
             store: opened.store,
             allocator: Allocator::new(opened.inodes_next),
             hasher: NameHasher::new(opened.options.hash_key),
+            labels: Labels::new(!opened.unlabelled),
             options: opened.options,
             was_clean: opened.was_clean,
             counts_exactly: opened.exact,

@@ -114,10 +114,13 @@ fn check_list(tx: &Tx<'_>, ino: InodeId, inode: &Inode, name: &XattrName) -> FsR
 }
 
 impl Namespace {
-    /// An attribute's value. Errors: `NoAttribute`, `NotSupported` (an unknown prefix), `PermissionDenied`,
-    /// `Stale`.
+    /// An attribute's value. Errors: `NoAttribute`, `NotSupported` (an unknown prefix, or a security label where the
+    /// volume has none), `PermissionDenied`, `Stale`.
     pub fn getxattr(&self, c: &Credentials<'_>, ino: InodeId, name: &XattrName) -> FsResult<Bytes> {
         let class = Class::of(name)?;
+        if self.labels.excludes(name) {
+            return Err(FsError::NotSupported);
+        }
         self.store.read(|tx| {
             let inode = inodes::expect(tx, ino)?;
             check_get(tx, c, ino, &inode, class)?;
@@ -165,6 +168,7 @@ impl Namespace {
                 Some(value)
             };
             xattrs::set(tx, ino, inode, name, value)?;
+            self.labels.note(tx, name)?;
             inode.ctime = now;
             inodes::save(tx, &loaded);
             Ok(())

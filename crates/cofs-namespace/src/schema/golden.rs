@@ -42,6 +42,7 @@ fn keys() -> Vec<(&'static str, Vec<u8>)> {
         ("epoch key", key::header(HeaderPart::Epoch).to_vec()),
         ("inodes key", key::header(HeaderPart::Inodes).to_vec()),
         ("counts key", key::header(HeaderPart::Counts).to_vec()),
+        ("unlabelled key", key::header(HeaderPart::Unlabelled).to_vec()),
     ]
 }
 

@@ -31,11 +31,14 @@ pub enum HeaderPart {
     Inodes = b'i',
     /// Figures as of the last flush, and whether the volume was closed.
     Counts = b'c',
+    /// The epoch in which no inode had a security label; see `tables/labels.rs`. Not always there.
+    Unlabelled = b'l',
 }
 
 impl HeaderPart {
     fn from_byte(byte: u8) -> Option<Self> {
-        [Self::Volume, Self::Epoch, Self::Inodes, Self::Counts].into_iter().find(|part| *part as u8 == byte)
+        let all = [Self::Volume, Self::Epoch, Self::Inodes, Self::Counts, Self::Unlabelled];
+        all.into_iter().find(|part| *part as u8 == byte)
     }
 }
 

@@ -5,7 +5,7 @@ use std::{ops::ControlFlow, sync::Arc};
 use cofs_engine::{Batch, Change, Durability, Engine, Guard, Outcome};
 use cofs_types::{FileKind, FsError, FsResult, InodeId, Timestamp, limits};
 
-use super::allocator::reservation;
+use super::{allocator::reservation, labels};
 use crate::{
     OpenInodes, VolumeOptions,
     schema::{Counts, HeaderPart, Inode, Volume, decode_number, encode_number, key, ranges},
@@ -52,6 +52,7 @@ pub fn format(
     let changes = vec![
         put(HeaderPart::Volume, Volume { options: *options }.encode()),
         put(HeaderPart::Epoch, encode_number(0)),
+        labels::unlabelled(0),
         reservation(InodeId::ROOT.sequence() + 1),
         counts(Counts { files: 1, clean: true, exact: true }),
         Change::Put { key: key::inode(InodeId::ROOT).to_vec(), value: root.encode().into() },
@@ -68,6 +69,8 @@ pub struct Opened {
     pub files: u64,
     /// The number of files is right, and not only near.
     pub exact: bool,
+    /// No inode has a security label.
+    pub unlabelled: bool,
 }
 
 /// Reads the header and raises the epoch, so that whoever had the volume open before can no longer commit.
@@ -78,21 +81,26 @@ pub fn open(engine: Arc<dyn Engine>, opens: Arc<dyn OpenInodes>) -> FsResult<Ope
     };
     let volume = Volume::decode(&part(HeaderPart::Volume)?)?;
     let before = part(HeaderPart::Epoch)?;
-    let epoch = decode_number(&before)? + 1;
+    let epoch_before = decode_number(&before)?;
+    let epoch = epoch_before + 1;
+    let label = engine.get(&key::header(HeaderPart::Unlabelled)).map_err(engine_failed)?;
+    let unlabelled = labels::is_unlabelled(label.as_deref(), epoch_before);
     let inodes_next = decode_number(&part(HeaderPart::Inodes)?)?;
     let found = Counts::decode(&part(HeaderPart::Counts)?)?;
     // What was counted after the last flush before a crash is lost.
     let exact = found.exact && found.clean;
     let opening = Counts { files: found.files, clean: false, exact };
     let key = key::header(HeaderPart::Epoch).to_vec();
+    let mut changes = vec![put(HeaderPart::Epoch, encode_number(epoch)), counts(opening)];
+    changes.extend(unlabelled.then(|| labels::unlabelled(epoch)));
     let batch = Batch {
         guards: vec![Guard { key: key.clone(), value: Some(before.to_vec()) }],
-        changes: vec![put(HeaderPart::Epoch, encode_number(epoch)), counts(opening)],
+        changes,
         durability: Durability::Synced,
     };
     must_commit(&*engine, &batch)?;
     let guard = Guard { key, value: Some(encode_number(epoch)) };
     let store = Store::new(engine, opens, guard, found.files);
     let (was_clean, files) = (found.clean, found.files);
-    Ok(Opened { store, options: volume.options, inodes_next, was_clean, files, exact })
+    Ok(Opened { store, options: volume.options, inodes_next, was_clean, files, exact, unlabelled })
 }

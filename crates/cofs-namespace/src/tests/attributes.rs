@@ -88,7 +88,7 @@ fn access_times_are_gathered_committed_and_overridden() {
         listed = entry.node.map(|node| node.attributes.atime);
         true
     };
-    w.ns.list(ROOT, 0, true, &mut visit).unwrap();
+    w.ns.list(ROOT, 0, WithNodes::All, usize::MAX, &mut visit).unwrap();
     let found = w.ns.lookup(&C, ROOT, name("f")).unwrap().attributes.atime;
     assert_eq!((w.stat(f).atime, found, listed), (at(2000), at(2000), Some(at(2000))));
     assert_eq!(World::over(w.engine.clone()).stat(f).atime, born, "not yet committed");

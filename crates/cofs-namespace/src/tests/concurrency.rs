@@ -201,7 +201,7 @@ fn an_access_time_is_never_lost_to_a_flush_or_a_change_of_the_inode() {
             }
             true
         };
-        w.ns.list(ROOT, 0, true, &mut visit).unwrap();
+        w.ns.list(ROOT, 0, WithNodes::All, usize::MAX, &mut visit).unwrap();
         atime.unwrap()
     };
     thread::scope(|s| {

@@ -5,15 +5,21 @@ use std::collections::BTreeSet;
 use cofs_types::limits;
 
 use super::*;
+use crate::ListedEntry;
 
 impl World {
     /// One page of at most `max` entries: names and the cookie behind the last.
-    fn page(&self, dir: InodeId, cookie: u64, max: usize, with_nodes: bool) -> (Vec<String>, u64) {
+    fn page(&self, dir: InodeId, cookie: u64, max: usize, with_nodes: WithNodes) -> (Vec<String>, u64) {
         let (mut names, mut last) = (Vec::new(), cookie);
         self.ns
-            .list(dir, cookie, with_nodes, &mut |entry| {
+            .list(dir, cookie, with_nodes, max + 1, &mut |entry| {
                 assert!(entry.cookie > last.max(2) && entry.cookie < 1 << 63);
-                assert_eq!(entry.node.is_some(), with_nodes);
+                let wanted = match with_nodes {
+                    WithNodes::None => false,
+                    WithNodes::Directories => entry.kind == FileKind::Directory,
+                    WithNodes::All => true,
+                };
+                assert_eq!(entry.node.is_some(), wanted);
                 if names.len() == max {
                     return false;
                 }
@@ -32,7 +38,8 @@ impl World {
     fn pages(&self, dir: InodeId, max: usize, mut between: impl FnMut(&[String])) -> Vec<String> {
         let (mut all, mut cookie) = (Vec::new(), 0);
         loop {
-            let (names, next) = self.page(dir, cookie, max, all.len() % 2 == 0);
+            let with_nodes = [WithNodes::None, WithNodes::Directories, WithNodes::All][all.len() % 3];
+            let (names, next) = self.page(dir, cookie, max, with_nodes);
             if names.is_empty() {
                 return all;
             }
@@ -59,9 +66,9 @@ fn fill(w: &World, files: usize) -> (InodeId, BTreeSet<String>) {
 #[test]
 fn every_entry_is_listed_once_whatever_the_page() {
     let w = World::new();
-    let files = limits::LIST_BATCH_MIN * 4 + 3;
+    let files = limits::LIST_BATCH_MAX + 3;
     let (d, names) = fill(&w, files);
-    for max in [1, 7, limits::LIST_BATCH_MIN, limits::LIST_BATCH_MIN + 1, files, files + 1] {
+    for max in [1, 7, limits::LIST_BATCH_MAX - 1, limits::LIST_BATCH_MAX, files, files + 1] {
         let listed = w.pages(d, max, |_| {});
         assert_eq!(listed.len(), files, "pages of {max}");
         assert_eq!(listed.into_iter().collect::<BTreeSet<_>>(), names);
@@ -121,5 +128,20 @@ fn names_of_one_hash_are_all_there_listed_once_and_removed_in_any_order() {
         assert_eq!(listed.len(), 60);
         w.ns.rmdir(&C, at(9), ROOT, name("d")).unwrap();
         w.audit();
+    }
+}
+
+#[test]
+fn no_more_is_visited_than_was_asked_for() {
+    let w = World::new();
+    let (d, _) = fill(&w, 20);
+    for max in [0, 1, 7, 20, 21] {
+        let mut visited = 0;
+        let mut visit = |_: &ListedEntry<'_>| {
+            visited += 1;
+            true
+        };
+        w.ns.list(d, 0, WithNodes::All, max, &mut visit).unwrap();
+        assert_eq!(visited, max.min(20));
     }
 }

@@ -172,3 +172,58 @@ fn a_capability_does_not_outlive_a_change() {
     w.set(f, SetAttributes { size_bytes: Some(0), ..Default::default() });
     gone();
 }
+
+const LABEL: &str = "security.selinux";
+
+#[test]
+fn a_volume_without_labels_has_none_to_give_until_the_first_is_set() {
+    let w = World::new();
+    let (f, g) = (w.file(ROOT, "f"), w.file(ROOT, "g"));
+    fails(w.getx(f, LABEL), FsError::NotSupported);
+    fails(w.getx(f, "security.other"), FsError::NoAttribute);
+    fails(w.ns.removexattr(&C, at(9), f, xname(LABEL)), FsError::NoAttribute);
+    w.ns.close(at(9)).unwrap();
+    let again = World::over(w.engine.clone());
+    fails(again.getx(f, LABEL), FsError::NotSupported);
+    again.setx(f, LABEL, b"system_u:object_r:etc_t:s0", XattrMode::Set).unwrap();
+    assert_eq!(again.getx(f, LABEL).unwrap(), b"system_u:object_r:etc_t:s0");
+    fails(again.getx(g, LABEL), FsError::NoAttribute);
+    assert_eq!(again.listx(f), [LABEL]);
+    // A second one, and a removal, change nothing of that.
+    again.setx(g, LABEL, b"x", XattrMode::Set).unwrap();
+    for ino in [f, g] {
+        again.ns.removexattr(&C, at(9), ino, xname(LABEL)).unwrap();
+    }
+    again.ns.close(at(9)).unwrap();
+    let later = World::over(again.engine.clone());
+    fails(later.getx(f, LABEL), FsError::NoAttribute);
+    later.audit();
+}
+
+#[test]
+fn a_label_that_is_refused_leaves_a_volume_without() {
+    let w = World::new();
+    let f = w.file(ROOT, "f");
+    fails(w.setx(f, LABEL, b"x", XattrMode::Replace), FsError::NoAttribute);
+    let bob = user(1001, 1001);
+    fails(w.ns.setxattr(&bob, at(9), f, xname(LABEL), b"x", XattrMode::Set, false), FsError::NotPermitted);
+    fails(w.getx(f, LABEL), FsError::NotSupported);
+    let again = World::over(w.engine.clone());
+    fails(again.getx(f, LABEL), FsError::NotSupported);
+}
+
+/// An older cofs knows nothing of labels: it raises the epoch, and may set one.
+#[test]
+fn a_volume_that_an_older_cofs_had_open_may_have_labels() {
+    use crate::schema::{HeaderPart, decode_number, encode_number, key};
+    use cofs_engine::{Batch, Change, Engine};
+    let w = World::new();
+    let f = w.file(ROOT, "f");
+    let epoch_key = key::header(HeaderPart::Epoch);
+    let epoch = decode_number(&w.engine.get(&epoch_key).unwrap().unwrap()).unwrap();
+    let raised = Change::Put { key: epoch_key.to_vec(), value: encode_number(epoch + 1).into() };
+    w.engine.commit(&Batch { changes: vec![raised], ..Default::default() }).unwrap();
+    for _ in 0..2 {
+        fails(World::over(w.engine.clone()).getx(f, LABEL), FsError::NoAttribute);
+    }
+}
