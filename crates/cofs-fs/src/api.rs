@@ -152,6 +152,8 @@ pub trait Recall: Send + Sync + 'static {
 pub struct FaceAbilities {
     pub passthrough: Option<Arc<dyn Passthrough>>,
     pub recall: Option<Arc<dyn Recall>>,
+    /// A file that is open past the page cache can be mapped all the same ([`DataPath::Direct`], Linux 6.6).
+    pub maps_direct: bool,
 }
 
 type Answer<T> = FsResult<T>;

@@ -14,9 +14,9 @@ use cofs_types::{Attributes, FileKind, FsError, FsResult, InodeId, Layout, PoolI
 use parking_lot::Mutex;
 
 use crate::{
-    Entry, FsOptions, OpenTable, Passthrough, Recovered, Validity, blocking, collector::Collector,
-    ghosts::Ghosts, idle::IdleObjects, learned::LearnedLayouts, lingering::Lingering, listers::Listers,
-    recovery, stale_pages::StalePages,
+    Entry, FaceAbilities, FsOptions, OpenTable, Passthrough, Recovered, Validity, blocking,
+    collector::Collector, ghosts::Ghosts, idle::IdleObjects, learned::LearnedLayouts, lingering::Lingering,
+    listers::Listers, pace::Pace, recovery, stale_pages::StalePages,
 };
 
 /// What a volume is put together from.
@@ -41,12 +41,13 @@ pub struct Cofs<M: MetadataDriver> {
     pub(crate) listers: Listers,
     pub(crate) learned: LearnedLayouts,
     pub(crate) stale_pages: StalePages,
+    pub(crate) pace: Pace,
     pub(crate) collector: Collector,
     pub(crate) recovered: Recovered,
     pub(crate) started: Instant,
     /// How the mount stands, in the words of the mount command.
     pub(crate) report: Mutex<String>,
-    passthrough: OnceLock<Option<Arc<dyn Passthrough>>>,
+    face: OnceLock<FaceAbilities>,
     /// Pools (one bit each) whose files the kernel did not take for passthrough.
     refused_pools: AtomicU64,
 }
@@ -72,11 +73,12 @@ impl<M: MetadataDriver> Cofs<M> {
             listers: Listers::new(),
             learned: LearnedLayouts::new(),
             stale_pages: StalePages::default(),
+            pace: Pace::new(),
             collector,
             recovered,
             started: Instant::now(),
             report: Mutex::default(),
-            passthrough: OnceLock::new(),
+            face: OnceLock::new(),
             refused_pools: AtomicU64::new(0),
         })
     }
@@ -100,20 +102,32 @@ impl<M: MetadataDriver> Cofs<M> {
         self.collector.collect(self.metadata.as_ref(), &self.placement)
     }
 
-    pub(crate) fn set_passthrough(&self, passthrough: Option<Arc<dyn Passthrough>>) {
+    pub(crate) fn set_face(&self, face: FaceAbilities) {
         // Attached once; a second face would have to agree with the first.
-        let _ = self.passthrough.set(passthrough);
+        let _ = self.face.set(face);
     }
 
     /// Where the kernel may do the I/O of `pool`'s objects by itself.
     pub(crate) fn passthrough_of(&self, pool: PoolId) -> Option<&Arc<dyn Passthrough>> {
         let refused = self.refused_pools.load(Ordering::Relaxed) & pool_bit(pool) != 0;
-        self.passthrough.get()?.as_ref().filter(|_| !refused)
+        self.face.get()?.passthrough.as_ref().filter(|_| !refused)
     }
 
     /// Whether the kernel may have read or written objects by itself.
     pub(crate) fn has_passthrough(&self) -> bool {
-        self.passthrough.get().is_some_and(Option::is_some)
+        self.face.get().is_some_and(|face| face.passthrough.is_some())
+    }
+
+    /// Whether a file may be open past the page cache, and mapped all the same.
+    pub(crate) fn maps_direct(&self) -> bool {
+        self.face.get().is_some_and(|face| face.maps_direct)
+    }
+
+    /// The face forgets what it holds of the file's bytes, soon.
+    pub(crate) fn recall_data(&self, ino: InodeId) {
+        if let Some(recall) = self.face.get().and_then(|face| face.recall.as_ref()) {
+            recall.data(ino);
+        }
     }
 
     pub(crate) fn refuse_passthrough(&self, pool: PoolId) {

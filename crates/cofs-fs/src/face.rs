@@ -17,7 +17,7 @@ use crate::{
 #[rustfmt::skip]
 impl<M: MetadataDriver> FileSystem for Cofs<M> {
     fn attach(&self, abilities: FaceAbilities) {
-        self.set_passthrough(abilities.passthrough);
+        self.set_face(abilities);
     }
 
     fn negative_validity(&self) -> Duration {

@@ -25,6 +25,7 @@ mod open_object;
 mod open_table;
 mod ops;
 mod options;
+mod pace;
 mod recovery;
 mod session;
 mod stale_pages;

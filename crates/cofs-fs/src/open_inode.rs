@@ -38,6 +38,8 @@ pub(crate) struct Born {
     pub(crate) directory: Option<InodeId>,
     /// Syncs begun when it was born: while there are no more, none of its bytes need be durable.
     pub(crate) syncs: u64,
+    /// It was given an object before it had a byte, by a guess.
+    pub(crate) guessed_large: bool,
 }
 
 #[derive(Default)]
@@ -50,6 +52,8 @@ pub(crate) struct State {
     pub(crate) object: Option<Arc<OpenObject>>,
     /// The data path of all present opens, chosen by the first.
     pub(crate) passthrough: bool,
+    /// Through the daemon past the kernel's page cache: the first open only writes. Never with `passthrough`.
+    pub(crate) direct: bool,
     pub(crate) writing: Option<Writing>,
     /// It has been in the open-for-writing set since the first present open.
     pub(crate) wrote: bool,
@@ -108,6 +112,10 @@ pub(crate) struct OpenInode {
     state: RwLock<State>,
     /// The next read must be recorded as an access.
     atime_due: AtomicBool,
+    /// It is open past the page cache, and more than once: somebody may have mapped it.
+    perhaps_mapped: AtomicBool,
+    /// It has been given capabilities (`security.capability`) while it was open.
+    capable: AtomicBool,
     /// A sync failed: nothing that was written may be called safe any more.
     poisoned: AtomicBool,
 }
@@ -118,6 +126,8 @@ impl OpenInode {
             ino,
             state: RwLock::default(),
             atime_due: AtomicBool::new(false),
+            perhaps_mapped: AtomicBool::new(false),
+            capable: AtomicBool::new(false),
             poisoned: AtomicBool::new(false),
         }
     }
@@ -152,6 +162,22 @@ impl OpenInode {
 
     pub(crate) fn atime_due(&self) -> bool {
         self.atime_due.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_perhaps_mapped(&self, mapped: bool) {
+        self.perhaps_mapped.store(mapped, Ordering::Release);
+    }
+
+    pub(crate) fn perhaps_mapped(&self) -> bool {
+        self.perhaps_mapped.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_capable(&self, capable: bool) {
+        self.capable.store(capable, Ordering::Release);
+    }
+
+    pub(crate) fn capable(&self) -> bool {
+        self.capable.load(Ordering::Acquire)
     }
 
     pub(crate) fn poison(&self) {

@@ -13,7 +13,8 @@ use cofs_types::{Attributes, FsError, FsResult, InodeId, Layout, ObjectId, Times
 use crate::{
     Cofs, blocking,
     cofs::check_regular,
-    open_inode::{OpenInode, State, Writing},
+    learned::Ending,
+    open_inode::{Born, OpenInode, State, Writing},
     open_object::OpenObject,
     open_table::Unclaimed,
     recovery,
@@ -165,7 +166,8 @@ impl<M: MetadataDriver> Cofs<M> {
         let unlinked = last && self.opens.is_unlinked(inode.ino);
         let settled = if unlinked { Ok(()) } else { self.settle_leaving(inode, state, writer).await };
         if last {
-            self.learn(state);
+            self.learn(state).await;
+            inode.set_perhaps_mapped(false);
             self.park(inode, state);
         }
         settled
@@ -188,11 +190,32 @@ impl<M: MetadataDriver> Cofs<M> {
         Ok(())
     }
 
-    /// Remembers how a file that was born in these opens has ended.
-    fn learn(&self, state: &State) {
-        if let Some(directory) = state.born.and_then(|born| born.directory) {
-            self.learned.ended(directory, state.layout != Layout::Inline);
+    /// Whether a file that is created in `directory` now should start in an object, by what was learned there.
+    pub(crate) async fn starts_large(&self, directory: InodeId) -> bool {
+        if let Some(known) = self.learned.starts_large(directory) {
+            return known;
         }
+        match self.metadata.parent(directory).await {
+            Ok(parent) => self.learned.inherit(directory, parent.value.attributes.ino),
+            Err(_) => false,
+        }
+    }
+
+    /// Remembers how a file that was born in these opens has ended. A guess is made from it, so what cannot be learned is
+    /// not missed.
+    async fn learn(&self, state: &State) {
+        let Some(Born { directory: Some(directory), guessed_large, .. }) = state.born else { return };
+        let stat = state.object.as_ref().filter(|_| state.layout != Layout::Inline).map(|o| o.file.stat());
+        let ending = match stat {
+            None => Ending::Small,
+            Some(Ok(stat)) => Ending::of_object(stat.size_bytes, self.inline_max),
+            Some(Err(_)) => return,
+        };
+        let mut parent = None;
+        if ending != Ending::Small && self.learned.wants_parent(directory) {
+            parent = self.metadata.parent(directory).await.ok().map(|node| node.value.attributes.ino);
+        }
+        self.learned.ended(directory, ending, guessed_large, parent);
     }
 
     /// Nobody has it open any more: the object goes to those kept at hand.

@@ -2,11 +2,12 @@
 //!
 //! With passthrough, bytes change in the object, and the pages that the kernel kept of an earlier, cached
 //! open do not follow. When such a file moves back inline its next open goes through those pages: it must
-//! drop them first. A set that is full takes nobody else, and then the file stays in its object.
+//! drop them first. A set that is full takes nobody else, and then the file stays in its object. The same holds of
+//! pages that were brought by a mapping while another wrote past the page cache.
 
 use std::{
     collections::HashSet,
-    sync::atomic::{AtomicUsize, Ordering},
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
 };
 
 use cofs_types::{InodeId, limits};
@@ -17,6 +18,8 @@ pub(crate) struct StalePages {
     inodes: Mutex<HashSet<InodeId>>,
     /// The set's size, so that an open need not lock it while it is empty, which is nearly always.
     count: AtomicUsize,
+    /// One had to be remembered and had no place: from now on all count as out of date.
+    all: AtomicBool,
 }
 
 impl StalePages {
@@ -31,14 +34,21 @@ impl StalePages {
         true
     }
 
+    /// As [`note`](Self::note), for one that nothing else can be done about.
+    pub(crate) fn note_for_certain(&self, ino: InodeId) {
+        if !self.note(ino) {
+            self.all.store(true, Ordering::Release);
+        }
+    }
+
     /// Whether the pages of `ino` must be dropped now (they count as good afterwards).
     pub(crate) fn take(&self, ino: InodeId) -> bool {
         if self.count.load(Ordering::Acquire) == 0 {
-            return false;
+            return self.all.load(Ordering::Acquire);
         }
         let mut inodes = self.inodes.lock();
         let there = inodes.remove(&ino);
         self.count.store(inodes.len(), Ordering::Release);
-        there
+        there || self.all.load(Ordering::Acquire)
     }
 }

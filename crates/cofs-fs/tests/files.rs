@@ -334,6 +334,27 @@ fn new_files_start_in_objects_where_the_last_ones_ended_large() {
 }
 
 #[test]
+fn new_files_start_in_objects_in_directories_made_where_files_are_large() {
+    let volume = World::new().mount();
+    let directory = |parent, called: &str| {
+        let made = run(volume.fs.make(&CONTEXT, parent, name(called), new_directory()));
+        made.unwrap().attributes.ino
+    };
+    let huge = |parent| {
+        let (ino, file) = volume.create_in(parent, "huge", WO);
+        let started_large = !volume.is_inline(ino);
+        volume.write(ino, file, 8 << 20, b"end");
+        volume.close(ino, file);
+        started_large
+    };
+    let first = directory(InodeId::ROOT, "first");
+    assert!(!huge(first));
+    assert!(huge(directory(first, "below")), "one huge file is a habit, and inherited");
+    assert!(!huge(directory(InodeId::ROOT, "second")));
+    assert!(huge(directory(InodeId::ROOT, "third")), "so were two directories beside it");
+}
+
+#[test]
 fn a_synced_writer_leaves_nothing_unsynced() {
     let world = World::new();
     let volume = world.mount();

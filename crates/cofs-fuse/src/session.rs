@@ -94,6 +94,7 @@ impl<F: FileSystem> Session<F> {
         FaceAbilities {
             passthrough: self.settled.has(init::PASSTHROUGH).then(backing_files),
             recall: Some(self.notifier.clone() as Arc<dyn Recall>),
+            maps_direct: self.settled.has(init::DIRECT_IO_ALLOW_MMAP),
         }
     }
 

@@ -1,5 +1,5 @@
-//! Large files: written and read in order in pieces of 1 MiB, and at random in pieces of 4 KiB. Writing ends with
-//! an fsync, which is part of its time.
+//! Large files: written (as a new file, and over what is there) and read in order in pieces of 1 MiB, and at random in
+//! pieces of 4 KiB. Writing ends with an fsync, which is part of its time.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -35,6 +35,7 @@ const SMALL: usize = 4096;
 
 const PHASES: &[Phase] = &[
     Phase::new("write", Unit::MebibytesPerSecond),
+    Phase::new("rewrite", Unit::MebibytesPerSecond),
     Phase::new("read cold", Unit::MebibytesPerSecond).cold(),
     Phase::new("read", Unit::MebibytesPerSecond),
     Phase::new("random read cold", Unit::OperationsPerSecond).cold(),
@@ -71,6 +72,11 @@ impl Suite for Io {
                 let file = File::create(&path)?;
                 self.written =
                     pieces(self.large, observer, |buffer, offset| file.write_all_at(buffer, offset))?;
+                observer.operation(&mut || file.sync_all())
+            }
+            "rewrite" => {
+                let file = OpenOptions::new().write(true).open(&path)?;
+                pieces(self.written, observer, |buffer, offset| file.write_all_at(buffer, offset))?;
                 observer.operation(&mut || file.sync_all())
             }
             "read" | "read cold" => {

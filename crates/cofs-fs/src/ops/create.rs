@@ -4,7 +4,7 @@ use cofs_metadata::{Answer, MetadataDriver, Node};
 use cofs_types::{Attributes, FsError, FsResult, InodeId, Layout, Name, NewInode, OpenFlags, failpoint};
 
 use crate::{
-    Cofs, Context, Entry, Opened, blocking,
+    Cofs, Context, DataPath, Entry, Opened, blocking,
     handle::Handle,
     moving::Change,
     open_inode::{Born, OpenInode, State},
@@ -29,9 +29,9 @@ impl<M: MetadataDriver> Cofs<M> {
             other => other?,
         };
         failpoint("fs.create.committed");
-        let born = Born { directory: Some(parent), syncs };
-        let start_large = flags.direct || self.learned.starts_large(parent);
-        self.open_newborn(answer, born, start_large, flags).await
+        let guessed_large = self.starts_large(parent).await;
+        let born = Born { directory: Some(parent), syncs, guessed_large };
+        self.open_newborn(answer, born, guessed_large || flags.direct, flags).await
     }
 
     /// `open(O_TMPFILE)`.
@@ -47,7 +47,7 @@ impl<M: MetadataDriver> Cofs<M> {
         let linkable = !flags.exclusive;
         let answer = self.metadata.create_unlinked(&ctx.credentials, parent, new, linkable).await?;
         failpoint("fs.tmpfile.committed");
-        let born = Born { directory: None, syncs };
+        let born = Born { directory: None, syncs, guessed_large: false };
         self.open_newborn(answer, born, flags.direct, flags).await
     }
 
@@ -113,6 +113,7 @@ impl<M: MetadataDriver> Cofs<M> {
             if start_large {
                 self.start_in_object(inode, &mut state, &node.attributes).await;
             }
+            self.choose_direct(&mut state, flags);
         }
         Ok(self.opened(inode, &state, &node, flags))
     }
@@ -130,14 +131,36 @@ impl<M: MetadataDriver> Cofs<M> {
         }
     }
 
+    /// Past the page cache, for the first to open an empty file, if it only writes. Its pages would be read by
+    /// nobody: the next open must see its read (relatime), and drops them. Without them each write is one copy less,
+    /// and the kernel does not ask for the file's capabilities before the first ([`Cofs::drop_capabilities`]).
+    pub(crate) fn choose_direct(&self, state: &mut State, flags: &OpenFlags) {
+        state.direct = state.opens == 1 && !state.passthrough && !flags.access.reads() && self.maps_direct();
+    }
+
     /// What the face is told of an open file.
     pub(crate) fn opened(&self, inode: &OpenInode, state: &State, node: &Node, flags: &OpenFlags) -> Opened {
         let handle = Handle::new(flags).id();
         let data_path = match state.object.as_ref().filter(|_| state.passthrough).and_then(|o| o.backing()) {
-            Some(backing) => crate::DataPath::Passthrough(backing),
-            None => crate::DataPath::Cached { keep_cache: self.keep_cache(inode, state, node, flags) },
+            Some(backing) => DataPath::Passthrough(backing),
+            None => {
+                let keep_cache = self.keep_cache(inode, state, node, flags);
+                if state.direct { self.opened_direct(inode, state) } else { DataPath::Cached { keep_cache } }
+            }
         };
         Opened { handle, data_path, no_flush: true }
+    }
+
+    /// Who joins the one that only writes may map the file, and so bring pages back into the cache; a page that is
+    /// brought just while it is written would stay as it was. So each write from now on is followed by a recall, and the
+    /// next open drops the pages.
+    fn opened_direct(&self, inode: &OpenInode, state: &State) -> DataPath {
+        let joined = state.opens > 1;
+        inode.set_perhaps_mapped(joined);
+        if joined {
+            self.stale_pages.note_for_certain(inode.ino);
+        }
+        DataPath::Direct
     }
 
     /// Whether the kernel's pages of this file are good, and a read need not be seen.

@@ -1,7 +1,7 @@
 //! open(2) of a file that is there, and its end.
 
 use cofs_metadata::MetadataDriver;
-use cofs_types::{FsResult, InodeId, OpenFlags, SetAttributes};
+use cofs_types::{FsResult, InodeId, Layout, OpenFlags, SetAttributes};
 
 use crate::{
     Cofs, Context, HandleId, Opened, blocking,
@@ -35,14 +35,19 @@ impl<M: MetadataDriver> Cofs<M> {
         flags: &OpenFlags,
     ) -> FsResult<Opened> {
         let writer = flags.access.writes();
-        if flags.truncate && self.metadata.node(inode.ino).await?.value.layout != cofs_types::Layout::Inline {
+        if flags.truncate && self.metadata.node(inode.ino).await?.value.layout != Layout::Inline {
             blocking().await;
         }
         let mut state = inode.exclusive().await;
         let mut node = self.join(inode, &mut state, writer).await?;
         if flags.truncate {
             match self.truncate_opening(ctx, inode, &mut state, flags).await {
-                Ok(cut) => node = cut,
+                Ok(cut) => {
+                    node = cut;
+                    if state.layout == Layout::Inline {
+                        self.choose_direct(&mut state, flags);
+                    }
+                }
                 Err(error) => {
                     self.leave(inode, &mut state, writer).await?;
                     return Err(error);

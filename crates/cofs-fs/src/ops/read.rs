@@ -9,8 +9,8 @@ use crate::{
     AtimeMode, Cofs, HandleId, blocking, handle::Handle, open_inode::OpenInode, open_object::OpenObject,
 };
 
-/// Reads and writes of objects from this size on are done on a thread that may wait: below it, what they
-/// copy takes less time than the way there and back.
+/// Reads of objects from this size on are done on a thread that may wait, and writes where they are known to wait
+/// ([`crate::pace`]): below it, what they copy takes less time than the way there and back.
 pub(crate) const LONG_IO_BYTES: usize = 64 << 10;
 
 impl<M: MetadataDriver> Cofs<M> {

@@ -3,10 +3,10 @@
 //! A write to an inline file is one commit. One that passes the inline maximum moves the file into an object,
 //! with the written bytes in it, before the layout changes: it happens whole or not at all.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Instant};
 
 use cofs_metadata::MetadataDriver;
-use cofs_types::{FsError, FsResult, InodeId, Layout, limits};
+use cofs_types::{Credentials, FsError, FsResult, InodeId, Layout, XattrName, failpoint, limits};
 
 use crate::{
     Cofs, HandleId, WriteFlags, blocking,
@@ -14,6 +14,7 @@ use crate::{
     moving::Change,
     open_inode::{OpenInode, State},
     open_object::OpenObject,
+    ops::{read::LONG_IO_BYTES, xattr::CAPABILITY},
 };
 
 /// How far a write came without the exclusive lock.
@@ -39,11 +40,29 @@ impl<M: MetadataDriver> Cofs<M> {
         if !flags.from_cache {
             handle.for_writing()?;
         }
+        if inode.capable() {
+            self.drop_capabilities(&inode).await?;
+        }
         self.write_open(&inode, offset, data, flags.kill_set_id).await?;
+        if inode.perhaps_mapped() {
+            self.recall_data(ino);
+        }
         if let Some(data_only) = handle.syncs() {
             self.sync_file(&inode, data_only).await?;
         }
         Ok(data.len())
+    }
+
+    /// A write takes the capabilities away that the file was given, whoever writes. The kernel does so by itself
+    /// before a write through its cache, but not past it.
+    async fn drop_capabilities(&self, inode: &OpenInode) -> FsResult<()> {
+        inode.set_capable(false);
+        match self.metadata.removexattr(&Credentials::ROOT, inode.ino, XattrName::new(CAPABILITY)?).await {
+            Ok(_) => failpoint("fs.removexattr.committed"),
+            Err(FsError::NoAttribute) => {}
+            Err(error) => return Err(error),
+        }
+        Ok(())
     }
 
     /// Writes to a file that the caller has open.
@@ -72,10 +91,22 @@ impl<M: MetadataDriver> Cofs<M> {
                 }
             }
         };
-        self.before_io(data.len()).await;
-        object.file.write_all_at(data, offset)?;
-        cofs_types::failpoint("fs.write.object_written");
+        self.write_object(&object, offset, data).await?;
         inode.set_atime_due(true);
+        Ok(())
+    }
+
+    /// On this thread, as long as the directory below does not make it wait.
+    async fn write_object(&self, object: &OpenObject, offset: u64, data: &[u8]) -> FsResult<()> {
+        let long = data.len() >= LONG_IO_BYTES;
+        if self.options.remote_below || (long && !self.pace.is_brisk(Instant::now())) {
+            blocking().await;
+        }
+        let begin = Instant::now();
+        let written = object.file.write_all_at(data, offset);
+        self.pace.took(begin, Instant::now());
+        written?;
+        failpoint("fs.write.object_written");
         Ok(())
     }
 
@@ -108,7 +139,7 @@ impl<M: MetadataDriver> Cofs<M> {
         kill_set_id: bool,
     ) -> FsResult<()> {
         self.metadata.inline_write(inode.ino, offset, data, kill_set_id).await?;
-        cofs_types::failpoint("fs.write.committed");
+        failpoint("fs.write.committed");
         inode.set_atime_due(true);
         Ok(())
     }

@@ -10,6 +10,7 @@ use crate::{Cofs, Context, blocking};
 const VIRTUAL_PREFIX: &[u8] = b"cofs.";
 const INFO: &[u8] = b"cofs.info";
 const STATUS: &[u8] = b"cofs.status";
+pub(crate) const CAPABILITY: &[u8] = b"security.capability";
 const COLLECT: &[u8] = b"cofs.gc";
 
 fn is_virtual(name: &XattrName) -> bool {
@@ -51,6 +52,11 @@ impl<M: MetadataDriver> Cofs<M> {
         }
         self.check_writable()?;
         self.metadata.setxattr(&ctx.credentials, ino, name, value, mode, kill_set_gid).await?;
+        if name.as_bytes() == CAPABILITY
+            && let Some(inode) = self.opens.get(ino)
+        {
+            inode.set_capable(true);
+        }
         cofs_types::failpoint("fs.setxattr.committed");
         Ok(())
     }

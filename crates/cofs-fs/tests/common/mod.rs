@@ -14,7 +14,7 @@ use std::{
 use cofs_engine::MemoryEngine;
 use cofs_fs::{
     BackingId, Cofs, Context, DataPath, Entry, FaceAbilities, FileSystem, FsOptions, OpenTable, Opened,
-    Passthrough, VolumeParts, WriteFlags, run,
+    Passthrough, Recall, VolumeParts, WriteFlags, run,
 };
 use cofs_metadata::{LocalDriver, MetadataDriver, VolumeOptions};
 use cofs_namespace::Namespace;
@@ -30,6 +30,7 @@ use uuid::Uuid;
 pub const INLINE_MAX: usize = 16 << 10;
 pub const CONTEXT: Context<'static> = Context { credentials: Credentials::ROOT, pid: 1 };
 pub const RW: OpenFlags = OpenFlags::new(AccessMode::ReadWrite);
+pub const WO: OpenFlags = OpenFlags::new(AccessMode::Write);
 pub const RO: OpenFlags = OpenFlags::new(AccessMode::Read);
 
 pub fn name(text: &str) -> &Name {
@@ -75,6 +76,18 @@ impl FakeKernel {
     }
 }
 
+/// What the kernel was told to forget.
+#[derive(Default)]
+pub struct Recalls(pub Mutex<Vec<InodeId>>);
+
+impl Recall for Recalls {
+    fn attributes(&self, _: InodeId) {}
+    fn data(&self, ino: InodeId) {
+        self.0.lock().push(ino);
+    }
+    fn entry(&self, _: InodeId, _: &Name) {}
+}
+
 /// What outlives a crash of the service: the engine's contents and the pool.
 pub struct World {
     pub engine: Arc<MemoryEngine>,
@@ -82,6 +95,8 @@ pub struct World {
     pub store: Arc<FaultyStore>,
     pub uuid: Uuid,
     pub kernel: Option<Arc<FakeKernel>>,
+    pub recalls: Arc<Recalls>,
+    pub maps_direct: bool,
 }
 
 impl World {
@@ -92,7 +107,8 @@ impl World {
         let options = VolumeOptions { inline_bytes_max: INLINE_MAX as u32, hash_key: [3; 16] };
         Namespace::format(engine.as_ref(), &options, (0, 0, 0o755), Timestamp::default()).unwrap();
         let store = Arc::new(FaultyStore::new(Arc::new(DirectoryStore::new(pool.path()))));
-        let world = Self { engine, pool, store, uuid, kernel: None };
+        let recalls = Arc::default();
+        let world = Self { engine, pool, store, uuid, kernel: None, recalls, maps_direct: true };
         Placement::format_pool(&world.pool_config(), uuid).unwrap();
         world
     }
@@ -123,7 +139,8 @@ impl World {
         let parts = VolumeParts { metadata, placement: Arc::clone(&placement), opens, options };
         let fs = Cofs::open(parts).unwrap();
         let passthrough = self.kernel.clone().map(|kernel| kernel as Arc<dyn Passthrough>);
-        fs.attach(FaceAbilities { passthrough, recall: None });
+        let recall = Some(Arc::clone(&self.recalls) as Arc<dyn Recall>);
+        fs.attach(FaceAbilities { passthrough, recall, maps_direct: self.maps_direct });
         Volume { fs, placement, pool: Arc::clone(&self.pool) }
     }
 }
@@ -140,7 +157,11 @@ impl Volume {
     }
 
     pub fn create(&self, file: &str) -> (InodeId, Opened) {
-        let created = run(self.fs.create(&CONTEXT, InodeId::ROOT, name(file), new_file(0o644), RW));
+        self.create_in(InodeId::ROOT, file, RW)
+    }
+
+    pub fn create_in(&self, parent: InodeId, file: &str, flags: OpenFlags) -> (InodeId, Opened) {
+        let created = run(self.fs.create(&CONTEXT, parent, name(file), new_file(0o644), flags));
         let (entry, opened): (Entry, Opened) = created.unwrap();
         (entry.attributes.ino, opened)
     }

@@ -1,0 +1,99 @@
+//! Files that are written past the kernel's page cache.
+
+mod common;
+
+use cofs_fs::{AtimeMode, DataPath, FileSystem, FsOptions, run};
+use cofs_types::{FsError, InodeId, OpenFlags, XattrMode, XattrName};
+use common::*;
+
+const TRUNCATE: OpenFlags = OpenFlags { truncate: true, ..WO };
+
+#[test]
+fn who_only_writes_a_file_that_is_empty_goes_past_the_page_cache() {
+    let volume = World::new().mount();
+    let (ino, file) = volume.create_in(InodeId::ROOT, "new", WO);
+    assert_eq!(file.data_path, DataPath::Direct);
+    volume.write(ino, file, 0, b"abc");
+    volume.close(ino, file);
+    let file = volume.open(ino, TRUNCATE);
+    assert_eq!(file.data_path, DataPath::Direct);
+    volume.close(ino, file);
+    let file = volume.open(ino, WO);
+    assert!(matches!(file.data_path, DataPath::Cached { .. }), "pages that somebody may want");
+    volume.close(ino, file);
+    let (ino, file) = volume.create("both");
+    assert!(matches!(file.data_path, DataPath::Cached { .. }), "it may be read");
+    let other = volume.open(ino, TRUNCATE);
+    assert!(matches!(other.data_path, DataPath::Cached { .. }), "the first open chose the path");
+    volume.close(ino, file);
+    volume.close(ino, other);
+}
+
+#[test]
+fn where_it_could_not_be_mapped_it_stays_in_the_page_cache() {
+    let volume = World { maps_direct: false, ..World::new() }.mount();
+    let (ino, file) = volume.create_in(InodeId::ROOT, "new", WO);
+    assert!(matches!(file.data_path, DataPath::Cached { .. }));
+    volume.close(ino, file);
+}
+
+#[test]
+fn a_large_file_written_so_is_passed_through_at_its_next_open() {
+    let (world, _kernel) = World::with_passthrough();
+    let volume = world.mount();
+    let (ino, file) = volume.create_in(InodeId::ROOT, "new", WO);
+    volume.write(ino, file, 0, &pattern(INLINE_MAX * 2, 1));
+    let second = volume.open(ino, RO);
+    assert_eq!(second.data_path, DataPath::Direct, "the first open chose the path");
+    assert_eq!(volume.read(ino, second, 0, INLINE_MAX * 3), pattern(INLINE_MAX * 2, 1));
+    volume.close(ino, file);
+    volume.close(ino, second);
+    let file = volume.open(ino, RO);
+    assert!(matches!(file.data_path, DataPath::Passthrough(_)));
+    volume.close(ino, file);
+    assert_eq!(volume.contents(ino), pattern(INLINE_MAX * 2, 1));
+}
+
+#[test]
+fn pages_that_a_mapping_may_have_brought_are_recalled_and_dropped() {
+    let world = World::new();
+    // So that no read need be seen, and pages would be kept.
+    let volume = world.mount_with(FsOptions { atime: AtimeMode::Never, ..FsOptions::default() });
+    let recalls = || std::mem::take(&mut *world.recalls.0.lock());
+    let (ino, file) = volume.create_in(InodeId::ROOT, "new", WO);
+    volume.write(ino, file, 0, b"abc");
+    assert_eq!(recalls(), [], "nobody else has it open");
+    let mapped = volume.open(ino, RO);
+    volume.write(ino, file, 3, b"def");
+    assert_eq!(recalls(), [ino]);
+    volume.close(ino, file);
+    volume.close(ino, mapped);
+    for keep_cache in [false, true] {
+        let file = volume.open(ino, RO);
+        assert_eq!(file.data_path, DataPath::Cached { keep_cache });
+        volume.close(ino, file);
+    }
+    let writer = volume.open(ino, OpenFlags { truncate: true, ..RW });
+    volume.write(ino, writer, 0, b"abc");
+    assert_eq!(recalls(), [], "the kernel has written the pages itself");
+    volume.close(ino, writer);
+}
+
+#[test]
+fn a_write_takes_the_capabilities_away() {
+    let volume = World::new().mount();
+    let capability = XattrName::new(b"security.capability").unwrap();
+    for size in [10, INLINE_MAX * 2] {
+        let (ino, file) = volume.create_in(InodeId::ROOT, &size.to_string(), WO);
+        assert_eq!(file.data_path, DataPath::Direct);
+        volume.write(ino, file, 0, &pattern(size, 1));
+        for _ in 0..2 {
+            run(volume.fs.setxattr(&CONTEXT, ino, capability, b"cap", XattrMode::Set, false)).unwrap();
+            assert!(run(volume.fs.getxattr(&CONTEXT, ino, capability)).is_ok());
+            volume.write(ino, file, 0, b"x");
+            let gone = run(volume.fs.getxattr(&CONTEXT, ino, capability));
+            assert!(matches!(gone, Err(FsError::NoAttribute)), "{size}: {gone:?}");
+        }
+        volume.close(ino, file);
+    }
+}
