@@ -22,8 +22,8 @@ suite_model() {
     done
 }
 
-# model_seeds FRESH: the seeds to draw cases from. One is always the same, so that a verdict can be had again, and so many
-# are new each time, so that more is tried than was once. PROPTEST_RNG_SEED, if it is set, is the only one.
+# model_seeds MORE: the seeds to draw cases from: the same ones each time in the short form, so that its verdict can be had again; in
+# the long form so many new ones, so that more is tried than was once. PROPTEST_RNG_SEED, if it is set, is the only one.
 model_seeds() {
     local n
     if [[ -n ${PROPTEST_RNG_SEED:-} ]]; then
@@ -31,7 +31,9 @@ model_seeds() {
         return
     fi
     ((LONG)) || echo 1
-    for ((n = 0; n < $1; n++)); do echo $((RANDOM * 32768 + RANDOM)); done
+    for ((n = 1; n <= $1; n++)); do
+        if ((LONG)); then echo $((RANDOM * 32768 + RANDOM)); else echo $((n + 1)); fi
+    done
 }
 
 # model_case NAME BINARY SEED CASES SECONDS_MAX [TEST]: one test binary, or one test of it.
