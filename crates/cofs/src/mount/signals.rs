@@ -6,7 +6,6 @@
 use std::{
     fs::{self, File},
     io,
-    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     thread,
     time::Duration,
@@ -48,9 +47,13 @@ impl Told {
 }
 
 /// Where the kernel lets this mount's connection be aborted: fusectl's directory is called by the device number.
+///
+/// The kernel is asked for what it has. A request to ourselves would do as well, but a process that is killed while it waits for one
+/// can never end: the thread waits for an answer, and the connection for the thread to let go of it.
 fn connection_of(point: &Path) -> Option<PathBuf> {
-    let device = fs::metadata(point).ok()?.dev();
-    Some(PathBuf::from(format!("/sys/fs/fuse/connections/{}/abort", rustix::fs::minor(device))))
+    use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
+    let found = statx(CWD, point, AtFlags::STATX_DONT_SYNC, StatxFlags::empty()).ok()?;
+    Some(PathBuf::from(format!("/sys/fs/fuse/connections/{}/abort", found.stx_dev_minor)))
 }
 
 fn take_down(point: &Path, abort: Option<&Path>) {
