@@ -123,6 +123,20 @@ impl Shared {
                 }
             }
         }
+        self.judge_at_last(metadata, placement);
+    }
+
+    /// Nobody will know after this process which inodes were released at its start: so one that is told to stop soon
+    /// judges first what it has been told of.
+    fn judge_at_last<M: MetadataDriver>(&self, metadata: &M, placement: &Placement) {
+        if self.released.is_empty() {
+            return;
+        }
+        let _alone = self.pass.lock();
+        match self.judge_all(metadata, placement, false) {
+            Ok(removed) => drop(self.removed.fetch_add(removed, Ordering::Relaxed)),
+            Err(error) => tracing::warn!(%error, "objects that a crash left may stay until fsck --repair"),
+        }
     }
 
     /// Returns when there is work and some has gathered, or `backoff` is over; `false` to stop.
@@ -163,21 +177,27 @@ impl Shared {
             }
             removed += remove_batch(metadata, placement, &batch, &mut failed)?;
         }
-        let judged = self.judge_all(metadata, placement);
+        let judged = self.judge_all(metadata, placement, true);
         removed += judged.as_ref().map_or(0, |count| *count);
         self.removed.fetch_add(removed, Ordering::Relaxed);
         judged?;
         failed.first.map_or(Ok(removed), Err)
     }
 
-    /// Judges what a crash left in the pools; every pool is tried. The first error is returned.
-    fn judge_all<M: MetadataDriver>(&self, metadata: &M, placement: &Placement) -> FsResult<u64> {
+    /// Judges what a crash left in the pools; every pool is tried. The first error is returned. One that `may_stop` ends
+    /// early when it is told to.
+    fn judge_all<M: MetadataDriver>(
+        &self,
+        metadata: &M,
+        placement: &Placement,
+        may_stop: bool,
+    ) -> FsResult<u64> {
         let left = placement.left_behind();
         let pools: BTreeSet<PoolId> = left.iter().map(|left| left.object.pool()).collect();
         let mut removed = Ok(0);
         for pool in pools {
             let here = left.iter().filter(|left| left.object.pool() == pool);
-            match self.judge(metadata, placement, here) {
+            match self.judge(metadata, placement, here, may_stop) {
                 Ok(None) => break,
                 Ok(Some(count)) => {
                     placement.judged(pool);
@@ -195,10 +215,11 @@ impl Shared {
         metadata: &M,
         placement: &Placement,
         left: impl Iterator<Item = &'a LeftBehind>,
+        may_stop: bool,
     ) -> FsResult<Option<u64>> {
         let mut nobodys = Vec::new();
         for left in left {
-            if self.stopping() {
+            if may_stop && self.stopping() {
                 return Ok(None);
             }
             if self.is_nobodys(metadata, left)? {
