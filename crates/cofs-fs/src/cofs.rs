@@ -59,8 +59,8 @@ impl<M: MetadataDriver> Cofs<M> {
     /// that cannot be reached leaves its file as it is, for the next start or `fsck`.
     pub fn open(parts: VolumeParts<M>) -> FsResult<Self> {
         let metadata = Arc::new(parts.metadata);
-        let (recovered, released) = recovery::recover(metadata.as_ref(), &parts.placement)?;
-        let collector = Collector::start(Arc::clone(&metadata), Arc::clone(&parts.placement), released)?;
+        let (recovered, unlinked) = recovery::recover(metadata.as_ref(), &parts.placement)?;
+        let collector = Collector::start(Arc::clone(&metadata), Arc::clone(&parts.placement), unlinked)?;
         Ok(Self {
             inline_max: metadata.options().inline_bytes_max.into(),
             metadata,

@@ -8,8 +8,10 @@
 //!   knows of. Removing is idempotent, so doing it twice is harmless;
 //! - a failing pool keeps its records and is tried again, ever more slowly, without holding up the others;
 //! - of what a crash left, an object goes only if the inode that it was handed out to is there and has another
-//!   layout, or was released at this start. An object of an inode that is not there is not touched: the
-//!   metadata may be older than the pool (restored from a copy), and then it is all that is left of a file.
+//!   layout. An object of an inode that is not there is not touched: the metadata may be older than the pool
+//!   (restored from a copy), and then it is all that is left of a file;
+//! - so an inode that a crash left unlinked while open is released only when nothing in the pools waits to be judged,
+//!   however many starts that takes: nobody could tell afterwards whose its objects were.
 
 use std::{
     collections::{BTreeSet, HashSet},
@@ -28,6 +30,8 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::run;
 
+pub(crate) const THREAD: &str = "cofs-collector";
+
 #[derive(Default)]
 struct Signals {
     work: bool,
@@ -41,8 +45,8 @@ struct Shared {
     /// One pass at a time, whoever starts it.
     pass: Mutex<()>,
     removed: AtomicU64,
-    /// Inodes unlinked while open, which were let go at the start after a crash.
-    released: HashSet<InodeId>,
+    /// Inodes that a crash left unlinked while open, and that are not released yet.
+    unlinked: Mutex<Vec<InodeId>>,
 }
 
 pub(crate) struct Collector {
@@ -51,19 +55,19 @@ pub(crate) struct Collector {
 }
 
 impl Collector {
-    /// Starts with a pass over what an earlier run left.
+    /// Starts with a pass over what an earlier run left: `unlinked` are the inodes that nobody holds any more.
     pub(crate) fn start<M: MetadataDriver>(
         metadata: Arc<M>,
         placement: Arc<Placement>,
-        released: HashSet<InodeId>,
+        unlinked: Vec<InodeId>,
     ) -> FsResult<Self> {
-        let shared = Arc::new(Shared { released, ..Shared::default() });
+        let shared = Arc::new(Shared { unlinked: Mutex::new(unlinked), ..Shared::default() });
         shared.signals.lock().work = true;
         let told = Arc::clone(&shared);
-        placement.when_left_behind(move || told.wake());
+        placement.when_looked_through(move || told.wake());
         let theirs = Arc::clone(&shared);
         let thread = thread::Builder::new()
-            .name("cofs-collector".into())
+            .name(THREAD.into())
             .spawn(move || theirs.serve(metadata.as_ref(), &placement))
             .map_err(|error| FsError::from_io("start the collector", error))?;
         Ok(Self { shared, thread: Mutex::new(Some(thread)) })
@@ -123,20 +127,6 @@ impl Shared {
                 }
             }
         }
-        self.judge_at_last(metadata, placement);
-    }
-
-    /// Nobody will know after this process which inodes were released at its start: so one that is told to stop soon
-    /// judges first what it has been told of.
-    fn judge_at_last<M: MetadataDriver>(&self, metadata: &M, placement: &Placement) {
-        if self.released.is_empty() {
-            return;
-        }
-        let _alone = self.pass.lock();
-        match self.judge_all(metadata, placement, false) {
-            Ok(removed) => drop(self.removed.fetch_add(removed, Ordering::Relaxed)),
-            Err(error) => tracing::warn!(%error, "objects that a crash left may stay until fsck --repair"),
-        }
     }
 
     /// Returns when there is work and some has gathered, or `backoff` is over; `false` to stop.
@@ -177,27 +167,42 @@ impl Shared {
             }
             removed += remove_batch(metadata, placement, &batch, &mut failed)?;
         }
-        let judged = self.judge_all(metadata, placement, true);
+        let judged = self.judge_all(metadata, placement);
         removed += judged.as_ref().map_or(0, |count| *count);
         self.removed.fetch_add(removed, Ordering::Relaxed);
         judged?;
+        self.release_unlinked(metadata, placement)?;
         failed.first.map_or(Ok(removed), Err)
     }
 
-    /// Judges what a crash left in the pools; every pool is tried. The first error is returned. One that `may_stop` ends
-    /// early when it is told to.
-    fn judge_all<M: MetadataDriver>(
-        &self,
-        metadata: &M,
-        placement: &Placement,
-        may_stop: bool,
-    ) -> FsResult<u64> {
+    /// Lets go of what a crash left unlinked, if nothing is to be judged any more: its objects are on the list then, for a
+    /// further pass.
+    fn release_unlinked<M: MetadataDriver>(&self, metadata: &M, placement: &Placement) -> FsResult<()> {
+        let mut unlinked = self.unlinked.lock();
+        if unlinked.is_empty() || !placement.is_in_order() {
+            return Ok(());
+        }
+        while let Some(&ino) = unlinked.last() {
+            if self.stopping() {
+                return Ok(());
+            }
+            run(metadata.release_unlinked(ino))?;
+            failpoint("fs.recover.released");
+            unlinked.pop();
+        }
+        drop(std::mem::take(&mut *unlinked));
+        self.wake();
+        Ok(())
+    }
+
+    /// Judges what a crash left in the pools; every pool is tried. The first error is returned.
+    fn judge_all<M: MetadataDriver>(&self, metadata: &M, placement: &Placement) -> FsResult<u64> {
         let left = placement.left_behind();
         let pools: BTreeSet<PoolId> = left.iter().map(|left| left.object.pool()).collect();
         let mut removed = Ok(0);
         for pool in pools {
             let here = left.iter().filter(|left| left.object.pool() == pool);
-            match self.judge(metadata, placement, here, may_stop) {
+            match self.judge(metadata, placement, here) {
                 Ok(None) => break,
                 Ok(Some(count)) => {
                     placement.judged(pool);
@@ -215,14 +220,13 @@ impl Shared {
         metadata: &M,
         placement: &Placement,
         left: impl Iterator<Item = &'a LeftBehind>,
-        may_stop: bool,
     ) -> FsResult<Option<u64>> {
         let mut nobodys = Vec::new();
         for left in left {
-            if may_stop && self.stopping() {
+            if self.stopping() {
                 return Ok(None);
             }
-            if self.is_nobodys(metadata, left)? {
+            if is_nobodys(metadata, left)? {
                 nobodys.push(left.object);
             }
         }
@@ -239,14 +243,14 @@ impl Shared {
         tracing::info!(objects = nobodys.len(), "objects that a crash left without an inode are removed");
         Ok(Some(nobodys.len() as u64))
     }
+}
 
-    /// What an inode has not got now it will never have: no object is handed out twice.
-    fn is_nobodys<M: MetadataDriver>(&self, metadata: &M, left: &LeftBehind) -> FsResult<bool> {
-        match run(metadata.node(left.owner)) {
-            Ok(answer) => Ok(answer.value.layout != Layout::Object(left.object)),
-            Err(FsError::Stale | FsError::NotFound) => Ok(self.released.contains(&left.owner)),
-            Err(error) => Err(error),
-        }
+/// What an inode has not got now it will never have: no object is handed out twice.
+fn is_nobodys<M: MetadataDriver>(metadata: &M, left: &LeftBehind) -> FsResult<bool> {
+    match run(metadata.node(left.owner)) {
+        Ok(answer) => Ok(answer.value.layout != Layout::Object(left.object)),
+        Err(FsError::Stale | FsError::NotFound) => Ok(false),
+        Err(error) => Err(error),
     }
 }
 

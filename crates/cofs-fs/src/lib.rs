@@ -41,3 +41,6 @@ pub use cofs::{Cofs, VolumeParts};
 pub use open_table::OpenTable;
 pub use options::{AtimeMode, FsOptions};
 pub use recovery::Recovered;
+
+/// Names of the threads that tidy up.
+pub const BACKGROUND_THREADS: &[&str] = &[collector::THREAD];

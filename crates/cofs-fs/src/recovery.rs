@@ -1,10 +1,10 @@
 //! After a crash: the files that were open are looked at, and only those.
 //!
-//! A file in the open-for-writing set takes size and times from its object; one that was unlinked while open
-//! is released. Both are idempotent, so a crash here only repeats them. The reclaim list goes on in the
-//! background, as always.
+//! A file in the open-for-writing set takes size and times from its object. That is idempotent, so a crash here only
+//! repeats it. Those that were unlinked while open are released in the background, by the collector, and there the
+//! reclaim list goes on, as always.
 
-use std::{collections::HashSet, sync::Arc};
+use std::sync::Arc;
 
 use cofs_metadata::{MetadataDriver, Node, Settled};
 use cofs_placement::Placement;
@@ -21,15 +21,16 @@ pub struct Recovered {
     pub emptied: u64,
     /// Files whose object could not be reached: they wait for the next start or `fsck`.
     pub unreachable: u64,
-    /// Unlinked files that nobody holds any more.
+    /// Unlinked files that nobody holds any more: they go as soon as it is known what a crash left of them.
     pub released: u64,
 }
 
-/// What was repaired, and the inodes that were released (as many as the collector can use).
+/// What was repaired, and the inodes that are to be released: at most [`limits::UNLINKED_KEPT_MAX`], the others wait for the
+/// next start.
 pub(crate) fn recover<M: MetadataDriver>(
     metadata: &M,
     placement: &Arc<Placement>,
-) -> FsResult<(Recovered, HashSet<InodeId>)> {
+) -> FsResult<(Recovered, Vec<InodeId>)> {
     let mut recovered = Recovered::default();
     let mut after = None;
     loop {
@@ -45,30 +46,12 @@ pub(crate) fn recover<M: MetadataDriver>(
         let Some(&last) = batch.last() else { break };
         after = Some(last);
     }
-    let mut released = HashSet::new();
-    recovered.released = release_unlinked(metadata, &mut released)?;
+    let unlinked = run(metadata.unlinked_set(None, limits::UNLINKED_KEPT_MAX))?.value;
+    recovered.released = unlinked.len() as u64;
     if recovered != Recovered::default() {
         tracing::info!(?recovered, "files that were open at the last end of the service are in order again");
     }
-    Ok((recovered, released))
-}
-
-fn release_unlinked<M: MetadataDriver>(metadata: &M, which: &mut HashSet<InodeId>) -> FsResult<u64> {
-    let mut released = 0;
-    let mut after = None;
-    loop {
-        let batch = run(metadata.unlinked_set(after, limits::RECOVERY_BATCH))?.value;
-        let Some(&last) = batch.last() else { return Ok(released) };
-        for &ino in &batch {
-            run(metadata.release_unlinked(ino))?;
-            if which.len() < limits::RELEASED_KEPT_MAX {
-                which.insert(ino);
-            }
-            failpoint("fs.recover.released");
-            released += 1;
-        }
-        after = Some(last);
-    }
+    Ok((recovered, unlinked))
 }
 
 /// How a file that was open for writing was found.

@@ -44,7 +44,12 @@ impl<M: MetadataDriver> Cofs<M> {
     /// The last close of an inode without a name.
     pub(crate) async fn release_unlinked(&self, ino: InodeId) -> FsResult<()> {
         self.idle.drop_of(ino);
-        self.metadata.release_unlinked(ino).await?;
+        while !self.metadata.release_unlinked(ino).await?.value {
+            // Somebody has opened it again, without the mark, and may have closed it meanwhile.
+            if self.opens.mark_unlinked(ino) {
+                return Ok(());
+            }
+        }
         failpoint("fs.release.unlinked");
         self.collector.wake();
         Ok(())
@@ -54,6 +59,10 @@ impl<M: MetadataDriver> Cofs<M> {
     pub(crate) async fn join(&self, inode: &OpenInode, state: &mut State, writer: bool) -> FsResult<Node> {
         let node = self.metadata.node(inode.ino).await?.value;
         check_regular(&node)?;
+        if node.attributes.nlink == 0 {
+            // By its handle, after a crash: nobody else knows.
+            self.opens.mark_unlinked(inode.ino);
+        }
         let joined = self.join_node(inode.ino, state, &node, writer).await;
         if joined.is_err() && state.opens == 0 {
             self.park(inode, state);

@@ -34,7 +34,7 @@ pub trait MetadataDriver: Send + Sync + 'static {
     fn readlink(&self, ino: InodeId) -> impl Future<Output = FsResult<Answer<Bytes>>> + Send;
     /// The validity is that of every entry and node of the listing.
     fn list(&self, ino: InodeId, cookie: u64, with_nodes: WithNodes, entries_max: usize, visit: &mut EntrySink<'_>) -> impl Future<Output = FsResult<Answer<()>>> + Send;
-    fn release_unlinked(&self, ino: InodeId) -> impl Future<Output = FsResult<Answer<()>>> + Send;
+    fn release_unlinked(&self, ino: InodeId) -> impl Future<Output = FsResult<Answer<bool>>> + Send;
 
     // Attributes.
     fn setattr(&self, c: &Credentials<'_>, ino: InodeId, change: &SetAttributes) -> impl Future<Output = FsResult<Answer<Node>>> + Send;

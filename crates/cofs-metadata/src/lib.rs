@@ -23,3 +23,6 @@ pub use cofs_namespace::{
 };
 pub use driver::{EntrySink, MetadataDriver};
 pub use local::LocalDriver;
+
+/// Names of the driver's threads that work in the background.
+pub const BACKGROUND_THREADS: &[&str] = &[ticker::THREAD];

@@ -142,7 +142,7 @@ impl MetadataDriver for LocalDriver {
     async fn list(&self, ino: InodeId, cookie: u64, with_nodes: WithNodes, entries_max: usize, visit: &mut EntrySink<'_>) -> FsResult<Answer<()>> {
         self.ask(|n| n.list(ino, cookie, with_nodes, entries_max, &mut |entry| visit(entry)))
     }
-    async fn release_unlinked(&self, ino: InodeId) -> FsResult<Answer<()>> {
+    async fn release_unlinked(&self, ino: InodeId) -> FsResult<Answer<bool>> {
         self.change(|n, now| n.release_unlinked(now, ino))
     }
 

@@ -13,6 +13,8 @@ struct Shared {
     wake: Condvar,
 }
 
+pub(crate) const THREAD: &str = "cofs-ticker";
+
 /// Runs its work, which is told the tick's number, once per [`limits::GATHERED_TIMES_LAG`] until it is dropped. Dropping it does no work, so
 /// that a test can end a driver as a crash would.
 pub(crate) struct Ticker {
@@ -25,7 +27,7 @@ impl Ticker {
         let shared = Arc::new(Shared { stopped: Mutex::new(false), wake: Condvar::new() });
         let theirs = Arc::clone(&shared);
         let thread = thread::Builder::new()
-            .name("cofs-ticker".into())
+            .name(THREAD.into())
             .spawn(move || {
                 let mut failing = false;
                 let mut number: u32 = 0;

@@ -23,6 +23,7 @@ use parking_lot::{Condvar, Mutex};
 use crate::{Placement, pool::Pool, recovery};
 
 /// The low watermark is what the load takes in this time.
+pub(crate) const THREAD: &str = "cofs-filler";
 const HORIZON_SECS: f64 = 0.05;
 /// How fast the estimate of the load follows it up and down (time constants).
 const RISE_SECS: f64 = 0.2;
@@ -82,7 +83,7 @@ impl Signal {
 /// Starts the thread. It ends when it is stopped or the driver is gone.
 pub fn spawn(driver: &Arc<Placement>, signal: Arc<Signal>) -> std::io::Result<thread::JoinHandle<()>> {
     let driver = Arc::downgrade(driver);
-    thread::Builder::new().name("cofs-filler".to_owned()).spawn(move || run(&driver, &signal))
+    thread::Builder::new().name(THREAD.to_owned()).spawn(move || run(&driver, &signal))
 }
 
 fn run(driver: &Weak<Placement>, signal: &Signal) {
@@ -121,8 +122,10 @@ fn serve(driver: &Placement, pool: &Pool, load: &mut Load) -> Option<Duration> {
 
 fn maintain(driver: &Placement, pool: &Pool, load: &mut Load) -> FsResult<Option<Duration>> {
     pool.ensure()?;
-    if recovery::recover(pool)? {
-        driver.tell_left_behind();
+    let news = !pool.numbers.is_looked_through();
+    recovery::recover(pool)?;
+    if news {
+        driver.tell_looked_through();
     }
     reserve_ahead(pool)?;
     loop {

@@ -39,3 +39,6 @@ pub use recovery::LeftBehind;
 pub use scan::FoundObject;
 pub use space::{PoolHealth, PoolSpace};
 pub use store::{At, BackingStore, EntryKind, OpenMode, Operation, Space};
+
+/// Names of the threads that work ahead of need.
+pub const BACKGROUND_THREADS: &[&str] = &[filler::THREAD];

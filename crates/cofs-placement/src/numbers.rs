@@ -20,6 +20,8 @@ pub const WINDOW_MAX: u64 = 2 * OBJECT_RESERVATION + OBJECTS_READY_MAX as u64;
 
 #[derive(Clone, Default)]
 struct State {
+    /// The reservations were read: until then nothing is known of what a crash left.
+    loaded: bool,
     next: u64,
     end: u64,
     look_from: u64,
@@ -52,10 +54,10 @@ impl Numbers {
         let Reservation { look_from, end, boot, clean } = found.current();
         let mut state = self.state.lock();
         // After the pool was away for a while, what was reserved before holds.
-        if state.end == 0 {
+        if !state.loaded {
             let unsettled =
                 (!clean && boot == self.boot && !boot.is_nil() && look_from < end).then_some(look_from..end);
-            *state = State { next: end, end, look_from, unsettled, unjudged: None };
+            *state = State { loaded: true, next: end, end, look_from, unsettled, unjudged: None };
         }
         *file = Some(found);
         Ok(())
@@ -156,9 +158,15 @@ impl Numbers {
         self.state.lock().unjudged = None;
     }
 
+    /// Whether it is known what a crash of the process before has left.
+    pub fn is_looked_through(&self) -> bool {
+        let state = self.state.lock();
+        state.loaded && state.unsettled.is_none()
+    }
+
     /// Whether a crash of the process before has left nothing more to do.
     pub fn is_in_order(&self) -> bool {
         let state = self.state.lock();
-        state.unsettled.is_none() && state.unjudged.is_none()
+        state.loaded && state.unsettled.is_none() && state.unjudged.is_none()
     }
 }

@@ -57,8 +57,8 @@ pub struct Placement {
     filler: Mutex<Option<JoinHandle<()>>>,
     /// Spreads objects over pools.
     turn: AtomicU64,
-    /// Told when there is something in [`left_behind`](Self::left_behind).
-    on_left_behind: OnceLock<Box<dyn Fn() + Send + Sync>>,
+    /// Told when it is known what a crash left in a pool.
+    on_looked_through: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
 impl Placement {
@@ -110,7 +110,7 @@ impl Placement {
             signal,
             filler: Mutex::new(None),
             turn: AtomicU64::new(0),
-            on_left_behind: OnceLock::new(),
+            on_looked_through: OnceLock::new(),
         })
     }
 
@@ -142,14 +142,20 @@ impl Placement {
         }
     }
 
-    /// `tell` is called when the filler has found something for [`left_behind`](Self::left_behind), perhaps
-    /// not for what it found before this call. Only the first call counts.
-    pub fn when_left_behind(&self, tell: impl Fn() + Send + Sync + 'static) {
-        let _ = self.on_left_behind.set(Box::new(tell));
+    /// Whether nothing that a crash left is still to be found or judged, in any pool.
+    pub fn is_in_order(&self) -> bool {
+        self.pools.iter().all(|pool| pool.numbers.is_in_order())
     }
 
-    pub(crate) fn tell_left_behind(&self) {
-        if let Some(tell) = self.on_left_behind.get() {
+    /// `tell` is called when the filler has looked through a pool for what a crash left (see
+    /// [`left_behind`](Self::left_behind)), but perhaps not for one that it had looked through before this call. Only the first
+    /// call counts.
+    pub fn when_looked_through(&self, tell: impl Fn() + Send + Sync + 'static) {
+        let _ = self.on_looked_through.set(Box::new(tell));
+    }
+
+    pub(crate) fn tell_looked_through(&self) {
+        if let Some(tell) = self.on_looked_through.get() {
             tell();
         }
     }

@@ -32,11 +32,10 @@ struct Found {
     handed_out: Vec<(u64, InodeId)>,
 }
 
-/// Looks at the window, if there is one; whether anything handed out was found in it. If it fails it may be
-/// called again.
-pub fn recover(pool: &Pool) -> FsResult<bool> {
+/// Looks at the window, if there is one. If it fails it may be called again.
+pub fn recover(pool: &Pool) -> FsResult<()> {
     pool.run("read the reservations of a pool", || pool.numbers.load(&*pool.store))?;
-    let Some(window) = pool.numbers.unsettled() else { return Ok(false) };
+    let Some(window) = pool.numbers.unsettled() else { return Ok(()) };
     let mut number = DirectoryNumber::of(window.start);
     let last = DirectoryNumber::of(window.end.saturating_sub(1));
     let mut found = Found::default();
@@ -60,7 +59,7 @@ pub fn recover(pool: &Pool) -> FsResult<bool> {
     }
     pool.numbers.settled(any);
     failpoint("placement.recover.done");
-    Ok(any)
+    Ok(())
 }
 
 fn recover_directory(

@@ -42,8 +42,8 @@ pub const INLINE_CHUNK_BYTES: usize = 4096;
 
 /// Objects in one directory of a pool.
 pub const OBJECTS_PER_DIRECTORY: u64 = 512;
-/// Inodes released at a start after a crash that are remembered, so that their objects can be told from others'.
-pub const RELEASED_KEPT_MAX: usize = 10_000;
+/// Inodes that a crash left unlinked while open and that one start releases; the others wait for the next.
+pub const UNLINKED_KEPT_MAX: usize = 1_000_000;
 /// Object numbers reserved by one durable step of a pool: how many a crash can leave to look at.
 pub const OBJECT_RESERVATION: u64 = 4096;
 /// The filler keeps between these many objects ready, following the load.

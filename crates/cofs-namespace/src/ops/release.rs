@@ -11,17 +11,20 @@ use crate::{
 
 impl Namespace {
     /// The last close of an unlinked inode: it goes, its object to the reclaim list. Nothing happens if it has
-    /// a name again, is open again, or is gone.
-    pub fn release_unlinked(&self, _now: Timestamp, ino: InodeId) -> FsResult<()> {
+    /// a name again, or is gone, or is open again; `false` in the last case: whoever closes it is to release it.
+    pub fn release_unlinked(&self, _now: Timestamp, ino: InodeId) -> FsResult<bool> {
         self.commit(&verb!("release"), |tx| {
-            let Some(inode) = inodes::bare(tx, ino)? else { return Ok(()) };
-            if inode.nlink > 0 || self.store.opens.is_open(ino) {
-                return Ok(());
+            let Some(inode) = inodes::bare(tx, ino)? else { return Ok(true) };
+            if inode.nlink > 0 {
+                return Ok(true);
+            }
+            if self.store.opens.is_open(ino) {
+                return Ok(false);
             }
             let mut removal = sets::removal(tx, ino, &inode)?;
             removal.push(cofs_engine::Change::Delete { key: key::unlinked(ino).to_vec() });
             tx.depart(ino, inode, removal);
-            Ok(())
+            Ok(true)
         })
     }
 
