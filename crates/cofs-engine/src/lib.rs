@@ -19,7 +19,7 @@ mod engine;
 mod fault;
 mod memory;
 
-pub use embedded::{EmbeddedEngine, EmbeddedOptions};
+pub use embedded::{BACKGROUND_THREADS, EmbeddedEngine, EmbeddedOptions};
 pub use engine::{Batch, Bytes, Change, Durability, Engine, EngineError, EngineStats, Guard, Outcome, Visit};
 pub use fault::{Call, Fault, FaultEngine, FaultPlan};
 pub use memory::MemoryEngine;

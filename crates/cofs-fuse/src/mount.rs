@@ -62,6 +62,9 @@ pub struct MountOptions {
     pub passthrough: bool,
     /// Workers may give way to busy clients on their CPUs (io_uring; needs `CAP_SYS_NICE`).
     pub stacking: bool,
+    /// Names of this process's threads that work in the background. They give way too while workers do: an ordinary thread would
+    /// starve those.
+    pub background: Vec<String>,
 }
 
 impl Default for MountOptions {
@@ -83,6 +86,7 @@ impl Default for MountOptions {
             transport: Transport::Auto,
             passthrough: true,
             stacking: true,
+            background: Vec::new(),
         }
     }
 }

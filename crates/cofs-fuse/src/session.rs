@@ -29,8 +29,8 @@ pub(crate) struct Session<F> {
     settled: Settled,
     /// Workers on `/dev/fuse` where it serves alone.
     threads: usize,
-    /// Workers may stack.
-    stacking: bool,
+    /// Workers may stack; then these threads give way with them.
+    stacking: Option<Vec<String>>,
     pool: Arc<Pool>,
     notifier: Arc<Notifier>,
     recalls: JoinHandle<()>,
@@ -53,7 +53,7 @@ impl<F: FileSystem> Session<F> {
         let notifier = Arc::new(Notifier::default());
         let recalls = notifier.start(device.clone()).map_err(MountError::Thread)?;
         let threads = options.threads.unwrap_or_else(cpus).max(1);
-        let stacking = options.stacking;
+        let stacking = options.stacking.then(|| options.background.clone());
         Ok(Self { service, device, settled, threads, stacking, pool, notifier, recalls })
     }
 
@@ -111,7 +111,7 @@ impl<F: FileSystem> Session<F> {
         }
         let threads = prepared.threads();
         let (service, device, pool) = (self.service.clone(), self.device.clone(), self.pool.clone());
-        let (running, outcome) = prepared.start(service, device, pool, self.stacking);
+        let (running, outcome) = prepared.start(service, device, pool, self.stacking.clone());
         let report = match outcome {
             Ok(()) => {
                 self.report(Transport::Uring, "the kernel offers it".into(), threads, running.stacking())

@@ -14,7 +14,6 @@ use std::{
     sync::Arc,
 };
 
-use parking_lot::Mutex;
 use rocksdb::{DB, IngestExternalFileOptions, Options, SstFileWriter, properties};
 
 use super::{error::engine_error, intake::Memtable, log::InheritedLogs};
@@ -35,7 +34,7 @@ pub(super) struct Below {
     /// The first bytes of a key that name its family.
     family_bytes: usize,
     /// None once what an earlier version of the format left in RocksDB's log is a table.
-    inherited: Mutex<Option<InheritedLogs>>,
+    inherited: Option<InheritedLogs>,
 }
 
 impl Below {
@@ -46,22 +45,23 @@ impl Below {
         family_bytes: usize,
         inherited: InheritedLogs,
     ) -> Self {
-        let inherited = Mutex::new(Some(inherited));
         remove_unfinished(directory);
-        Self { db, options, directory: directory.to_owned(), family_bytes, inherited }
+        Self { db, options, directory: directory.to_owned(), family_bytes, inherited: Some(inherited) }
     }
 
     /// Puts all of a memtable on stable storage below. Errors change nothing.
-    pub(super) fn take(&self, memtable: &Memtable) -> Result<(), EngineError> {
+    pub(super) fn take(&mut self, memtable: &Memtable) -> Result<(), EngineError> {
         self.settle()?;
-        let cuts = self.cuts(memtable);
-        let tables: Vec<PathBuf> = (0..=cuts.len()).map(|number| self.new_table(number)).collect();
-        let done = match memtable.keys() {
-            0 => Ok(()),
-            _ => self.build(memtable, &cuts, &tables).and_then(|()| self.ingest(&tables)),
-        };
-        // Those that were taken are gone already, or were copied.
-        remove_unfinished(&self.directory);
+        if memtable.keys() == 0 {
+            return Ok(());
+        }
+        let cuts = self.cuts(memtable)?;
+        let mut tables = Vec::new();
+        let done = self.build(memtable, &cuts, &mut tables).and_then(|()| self.ingest(&tables));
+        for table in tables {
+            // Gone already if it was taken, unless it was copied; one that stays is built over.
+            let _ = std::fs::remove_file(table);
+        }
         done
     }
 
@@ -71,16 +71,12 @@ impl Below {
         young.ok().flatten().is_some_and(|tables| tables >= YOUNG_TABLES_MAX)
     }
 
-    fn new_table(&self, number: usize) -> PathBuf {
-        self.directory.join(format!("{NEW_PREFIX}{number}"))
-    }
-
     fn family<'k>(&self, key: &'k [u8]) -> &'k [u8] {
         key.get(..self.family_bytes).unwrap_or(key)
     }
 
     /// The families that begin another table, in the order of the keys.
-    fn cuts(&self, memtable: &Memtable) -> Vec<Vec<u8>> {
+    fn cuts(&self, memtable: &Memtable) -> Result<Vec<Vec<u8>>, EngineError> {
         let mut families: Vec<(Vec<u8>, usize)> = Vec::new();
         memtable.visit(|key, value| {
             let bytes = key.len() + value.map_or(0, <[u8]>::len);
@@ -89,23 +85,31 @@ impl Below {
                 Some(last) => last.1 += bytes,
                 None => families.push((family.to_vec(), bytes)),
             }
-        });
+            Ok(())
+        })?;
         let large = |family: &(Vec<u8>, usize)| family.1 >= FAMILY_BYTES_MIN;
         // Between two of which one at least is large.
         let cut = families.windows(2).filter(|pair| large(&pair[0]) || large(&pair[1]));
-        cut.map(|pair| pair[1].0.clone()).collect()
+        Ok(cut.map(|pair| pair[1].0.clone()).collect())
     }
 
-    fn build(&self, memtable: &Memtable, cuts: &[Vec<u8>], tables: &[PathBuf]) -> Result<(), EngineError> {
+    /// Writes the tables; `tables` gets their files, of which the last one may be unfinished after an error.
+    fn build(
+        &self,
+        memtable: &Memtable,
+        cuts: &[Vec<u8>],
+        tables: &mut Vec<PathBuf>,
+    ) -> Result<(), EngineError> {
         let building = |error| engine_error("writing a table of the metadata", &error);
-        let (mut cuts, mut tables) = (cuts.iter().peekable(), tables.iter());
+        let mut cuts = cuts.iter().peekable();
         let mut begin = || {
+            let path = self.directory.join(format!("{NEW_PREFIX}{}", tables.len()));
+            tables.push(path.clone());
             let table = SstFileWriter::create(&self.options);
-            let path = tables.next().map_or(Path::new(""), PathBuf::as_path); // there is one for each cut, and one
             table.open(path).map(|()| table).map_err(building)
         };
         let mut table = begin()?;
-        memtable.try_visit(|key, value| {
+        memtable.visit(|key, value| {
             if cuts.next_if(|cut| self.family(key) == cut.as_slice()).is_some() {
                 table.finish().map_err(building)?;
                 table = begin()?;
@@ -128,17 +132,16 @@ impl Below {
 
     /// Once: logs of earlier processes are synced, and what RocksDB read from them becomes a table. After that RocksDB's
     /// memtable is empty for ever.
-    fn settle(&self) -> Result<(), EngineError> {
-        let mut inherited = self.inherited.lock();
-        let Some(logs) = &mut *inherited else { return Ok(()) };
+    fn settle(&mut self) -> Result<(), EngineError> {
+        let Some(logs) = &mut self.inherited else { return Ok(()) };
         logs.sync()?;
         self.db.flush().map_err(|error| engine_error("writing the metadata's log out", &error))?;
-        *inherited = None;
+        self.inherited = None;
         Ok(())
     }
 }
 
-/// Removes the tables that were never handed over, those of an earlier process as well. One that stays is built over.
+/// Removes the tables that an earlier process never handed over. One that stays is built over.
 fn remove_unfinished(directory: &Path) {
     let Ok(files) = std::fs::read_dir(directory) else { return };
     let unfinished = |file: &std::fs::DirEntry| file.file_name().to_string_lossy().starts_with(NEW_PREFIX);

@@ -35,6 +35,9 @@ use rocksdb::{Cache, DB, ReadOptions, properties};
 
 pub use options::EmbeddedOptions;
 
+/// Names of the threads that work behind the commits: making tables, and compacting them (RocksDB's own name).
+pub const BACKGROUND_THREADS: &[&str] = &[intake::DRAIN_THREAD, "rocksdb:low"];
+
 use crate::{Batch, Bytes, Change, Durability, Engine, EngineError, EngineStats, Guard, Outcome, Visit};
 use error::{engine_error, from_errno};
 use intake::{Drain, Intake};

@@ -137,7 +137,7 @@ fn open_for_reading(options: &EmbeddedOptions, rocksdb: &Options) -> Result<Part
 /// Opens a store; where there is no space left for that, with the space set aside.
 fn with_reserve<T>(directory: &Path, open: impl Fn() -> Result<T, EngineError>) -> Result<T, EngineError> {
     match open() {
-        Err(error) if is_full(&error) && reserve::release(directory).is_some() => open(),
+        Err(error) if is_full(&error) && reserve::release(directory) => open(),
         Err(error) => Err(error),
         Ok(opened) => {
             reserve::make(directory);

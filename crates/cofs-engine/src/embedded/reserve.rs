@@ -16,45 +16,54 @@ use rustix::{
 
 /// Room for opening, and for some hundred thousand commits that remove.
 const RESERVE_BYTES_MAX: u64 = 16 << 20;
-/// The part of the free space that is taken at most, as a divisor: small file systems are left usable.
+/// The part of the file system, and of its free space, that is taken at most, as divisors: small ones are left usable.
+const PART: u64 = 32;
 const FREE_PART: u64 = 16;
 
 pub(super) const NAME: &str = "reserve";
 
-/// Makes the reserve if it is not there.
+/// Makes the reserve if it is not there: as much as the file system can spare now.
 pub(super) fn make(directory: &Path) {
+    set_aside(directory, 1);
+}
+
+/// Makes it again after it was given up, when there is room for all of it: a small one would be no use the next time.
+pub(super) fn restore(directory: &Path) {
+    set_aside(directory, u64::MAX);
+}
+
+/// Sets space aside, at least so many bytes or all that there should be.
+fn set_aside(directory: &Path, bytes_min: u64) {
     let path = directory.join(NAME);
     if path.exists() {
         return;
     }
-    if try_make(directory, &path).is_err() {
+    let Ok(space) = statvfs(directory) else { return };
+    let share = |blocks: u64, part: u64| blocks.saturating_mul(space.f_frsize) / part;
+    let wanted = RESERVE_BYTES_MAX.min(share(space.f_blocks, PART)).max(1);
+    let affordable = wanted.min(share(space.f_bavail, FREE_PART));
+    if affordable < bytes_min.min(wanted) {
+        return;
+    }
+    if try_make(&path, affordable).is_err() {
         // Nothing is promised, and a half-made one is no use; the store works without.
         let _ = std::fs::remove_file(&path);
     }
 }
 
-fn try_make(directory: &Path, path: &Path) -> Result<(), Errno> {
-    let space = statvfs(directory)?;
-    let free_bytes = space.f_bavail.saturating_mul(space.f_frsize);
+fn try_make(path: &Path, bytes: u64) -> Result<(), Errno> {
     let file = File::create_new(path).map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))?;
-    fallocate(&file, FallocateFlags::empty(), 0, RESERVE_BYTES_MAX.min(free_bytes / FREE_PART).max(1))
+    fallocate(&file, FallocateFlags::empty(), 0, bytes)
 }
 
-/// Gives the space up; how much it was.
-pub(super) fn release(directory: &Path) -> Option<u64> {
-    let path = directory.join(NAME);
-    let bytes = std::fs::metadata(&path).ok()?.len();
-    std::fs::remove_file(path).ok().map(|()| bytes)
+/// Whether there is one to give up.
+pub(super) fn is_there(directory: &Path) -> bool {
+    directory.join(NAME).exists()
 }
 
-/// Makes it again if there is room for as much as was given up; whether it did.
-pub(super) fn restore(directory: &Path, bytes: u64) -> bool {
-    let roomy = statvfs(directory)
-        .is_ok_and(|space| space.f_bavail.saturating_mul(space.f_frsize) / FREE_PART >= bytes);
-    if roomy {
-        make(directory);
-    }
-    roomy
+/// Gives the space up; whether there was any.
+pub(super) fn release(directory: &Path) -> bool {
+    std::fs::remove_file(directory.join(NAME)).is_ok()
 }
 
 #[cfg(test)]
@@ -66,15 +75,16 @@ mod tests {
     #[test]
     fn it_takes_space_and_gives_it_up_once() {
         let directory = tempfile::tempdir().unwrap();
-        make(directory.path());
-        let file = std::fs::metadata(directory.path().join(NAME)).unwrap();
-        assert!(file.blocks() > 0 && file.len() <= RESERVE_BYTES_MAX);
-        let len = file.len();
-        assert_eq!(release(directory.path()), Some(len));
-        assert_eq!(release(directory.path()), None);
-        assert!(!restore(directory.path(), u64::MAX));
-        assert_eq!(release(directory.path()), None);
-        assert!(restore(directory.path(), 1));
-        assert!(release(directory.path()).is_some());
+        for set_aside in [make, restore] {
+            assert!(!is_there(directory.path()));
+            set_aside(directory.path());
+            let file = std::fs::metadata(directory.path().join(NAME)).unwrap();
+            assert!(file.blocks() > 0 && file.len() <= RESERVE_BYTES_MAX);
+            assert!(is_there(directory.path()));
+            assert!(release(directory.path()));
+            assert!(!release(directory.path()));
+        }
+        set_aside(directory.path(), u64::MAX);
+        assert!(is_there(directory.path()), "there is room for all that there should be");
     }
 }

@@ -87,14 +87,14 @@ impl Prepared {
         self.workers.len()
     }
 
-    /// Registers all queues; where `stacking` is wanted, the workers do it where they may. The second value tells
-    /// what went wrong, in which case the kernel goes back to `/dev/fuse` by itself.
+    /// Registers all queues; where `stacking` is wanted, the workers do it where they may, and the threads that it names give way
+    /// with them. The second value tells what went wrong, in which case the kernel goes back to `/dev/fuse` by itself.
     pub fn start<F: FileSystem>(
         self,
         service: Arc<Service<F>>,
         device: Arc<Device>,
         pool: Arc<Pool>,
-        stacking: bool,
+        stacking: Option<Vec<String>>,
     ) -> (Running, Result<(), String>) {
         let life = move |entry, rest| -> Work { Box::pin(serve_requests(service.clone(), entry, rest)) };
         let start = Start { device, pool, life: Arc::new(life) };
@@ -107,10 +107,10 @@ impl Prepared {
         let outcome = threads.iter().try_for_each(|_| {
             self.registered.recv().unwrap_or_else(|_| Err("an io_uring worker has panicked".into()))
         });
-        let watcher = match &outcome {
-            Ok(()) if stacking => Watcher::start(self.alarm, self.posts),
-            Ok(()) => Err("switched off by option".into()),
-            Err(_) => Err(NOT_PINNED.into()),
+        let watcher = match (&outcome, stacking) {
+            (Ok(()), Some(background)) => Watcher::start(self.alarm, self.posts, background),
+            (Ok(()), None) => Err("switched off by option".into()),
+            (Err(_), _) => Err(NOT_PINNED.into()),
         };
         (Running { threads, watcher }, outcome)
     }

@@ -275,7 +275,19 @@ fn fuse_options(locked: &Locked, options: &MountOptions) -> cofs_fuse::MountOpti
         },
         passthrough: options.passthrough.unwrap_or(true),
         stacking: options.stacking.unwrap_or(true),
+        background: background().map(str::to_owned).collect(),
     }
+}
+
+/// The threads of all rooms that nobody waits for.
+fn background() -> impl Iterator<Item = &'static str> {
+    let rooms = [
+        cofs_engine::BACKGROUND_THREADS,
+        cofs_metadata::BACKGROUND_THREADS,
+        cofs_placement::BACKGROUND_THREADS,
+        cofs_fs::BACKGROUND_THREADS,
+    ];
+    rooms.into_iter().flatten().copied()
 }
 
 /// What `cofs status` shows of the mount.

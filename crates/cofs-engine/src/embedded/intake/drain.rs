@@ -22,6 +22,8 @@ use crate::{
 const AGAIN: Duration = Duration::from_millis(500);
 /// How long it lets compaction work that has fallen behind.
 const CATCHING_UP: Duration = Duration::from_millis(20);
+pub(in crate::embedded) const THREAD: &str = "cofs-drain";
+
 /// The drain of one intake; ended by dropping it.
 pub(in crate::embedded) struct Drain {
     intake: Arc<Intake>,
@@ -51,11 +53,11 @@ pub(super) enum Failure {
 }
 
 impl Drain {
-    pub(in crate::embedded) fn start(intake: Arc<Intake>, below: Below) -> Result<Self, EngineError> {
+    pub(in crate::embedded) fn start(intake: Arc<Intake>, mut below: Below) -> Result<Self, EngineError> {
         let working = Arc::clone(&intake);
         let work = move || {
             while let Some(job) = working.next_job() {
-                match working.work_on(&job, &below) {
+                match working.work_on(&job, &mut below) {
                     Ok(()) => {}
                     Err(Failure::Passing(error)) => working.stuck(error, job),
                     Err(Failure::Lasting(error)) => {
@@ -65,7 +67,7 @@ impl Drain {
                 }
             }
         };
-        let thread = Builder::new().name("cofs-drain".into()).spawn(work);
+        let thread = Builder::new().name(THREAD.into()).spawn(work);
         let thread = thread.map_err(|error| from_io("starting a thread of the metadata engine", &error))?;
         Ok(Self { intake, thread: Some(thread) })
     }
@@ -106,7 +108,7 @@ impl Intake {
         }
     }
 
-    fn work_on(&self, job: &Job, below: &Below) -> Result<(), Failure> {
+    fn work_on(&self, job: &Job, below: &mut Below) -> Result<(), Failure> {
         match job {
             Job::Prepare(slot, header) => self.prepare(*slot, *header),
             Job::Drain(_) if below.is_behind() => {
@@ -178,14 +180,15 @@ impl Intake {
             work.again = Some(slot);
         }
         let wanted = work.stuck.as_ref().is_some_and(|stuck| stuck.reserve_wanted);
-        if full && wanted && work.released.is_none() {
-            work.released = reserve::release(&self.directory);
-            if let (Some(_), Some(stuck)) = (work.released, &mut work.stuck) {
-                stuck.reserve_wanted = false;
-                return; // try again at once
-            }
+        if full
+            && wanted
+            && reserve::release(&self.directory)
+            && let Some(stuck) = &mut work.stuck
+        {
+            stuck.reserve_wanted = false;
+            return; // try again at once
         }
-        let hope = full && !wanted && work.released.is_none();
+        let hope = full && reserve::is_there(&self.directory);
         work.stuck = Some(Stuck { error, reserve_wanted: false, hope });
         self.full.store(full, Ordering::Relaxed);
         self.changed.notify_all();
@@ -196,9 +199,7 @@ impl Intake {
         if work.stuck.take().is_some() {
             self.full.store(false, Ordering::Relaxed);
         }
-        if work.released.is_some_and(|bytes| reserve::restore(&self.directory, bytes)) {
-            work.released = None;
-        }
+        reserve::restore(&self.directory);
     }
 }
 
@@ -218,7 +219,7 @@ impl Work {
 }
 
 /// Moves a layer into a table below, and syncs it.
-fn drain(layer: &Layer, below: &Below) -> Result<(), Failure> {
+fn drain(layer: &Layer, below: &mut Below) -> Result<(), Failure> {
     // What a failed sync left in the kernel's cache can't be known.
     let synced = layer.segment.sync_ended();
     synced.map_err(|error| Failure::Lasting(from_io("syncing the metadata's journal", &error)))?;

@@ -120,18 +120,12 @@ impl Memtable {
 
     /// Visits the newest versions in the order of their keys. The table is locked meanwhile: for one that
     /// nobody changes any more.
-    pub(in crate::embedded) fn try_visit<E>(
+    pub(in crate::embedded) fn visit<E>(
         &self,
         mut visit: impl FnMut(&[u8], Option<&[u8]>) -> Result<(), E>,
     ) -> Result<(), E> {
         let table = self.table.read();
         table.versions.iter().try_for_each(|(key, version)| visit(key, version.value.as_deref()))
-    }
-
-    /// The same, for a visitor that cannot fail.
-    pub(in crate::embedded) fn visit(&self, mut visit: impl FnMut(&[u8], Option<&[u8]>)) {
-        let table = self.table.read();
-        table.versions.iter().for_each(|(key, version)| visit(key, version.value.as_deref()));
     }
 }
 

@@ -35,12 +35,15 @@ use std::{
 use parking_lot::{Condvar, Mutex, RwLock};
 use smallvec::SmallVec;
 
-pub(super) use self::{drain::Drain, memtable::Memtable};
 use self::{
     drain::Slot,
     memtable::Cursor,
     record::Record,
     segment::{Header, Segment, Tail},
+};
+pub(super) use self::{
+    drain::{Drain, THREAD as DRAIN_THREAD},
+    memtable::Memtable,
 };
 use super::{Poison, error::from_errno};
 use crate::{Bytes, Change, EngineError};
@@ -88,8 +91,6 @@ struct Work {
     /// A file that could not be made ready, and will be tried again.
     again: Option<Slot>,
     stuck: Option<Stuck>,
-    /// The bytes of the reserve that was given up, until it is there again.
-    released: Option<u64>,
     stopping: bool,
 }
 
@@ -98,7 +99,7 @@ struct Stuck {
     error: EngineError,
     /// Somebody waits who would make room.
     reserve_wanted: bool,
-    /// Whether there is hope before the cause is gone: there is no space, and a reserve that was not yet asked for.
+    /// Whether there is hope before the cause is gone: there is no space, and a reserve.
     hope: bool,
 }
 

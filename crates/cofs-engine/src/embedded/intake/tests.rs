@@ -36,9 +36,11 @@ impl World {
         Intake::open(self.directory.path(), SEGMENT_BYTES, Arc::default()).unwrap()
     }
 
+    /// The journal's; the reserve lies beside them.
     fn files(&self) -> Vec<PathBuf> {
         let mut files: Vec<_> =
             fs::read_dir(self.directory.path()).unwrap().map(|file| file.unwrap().path()).collect();
+        files.retain(|file| !file.ends_with(crate::embedded::reserve::NAME));
         files.sort();
         files
     }

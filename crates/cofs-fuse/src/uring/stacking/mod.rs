@@ -10,10 +10,13 @@
 //! worker has served and how long it has waited for its CPU, and [`judge`] decides. The watcher runs before
 //! everybody else, for some microseconds: a guard that is kept waiting by what it guards against is none.
 //!
+//! The process's own threads in the background give way with them ([`background`]).
+//!
 //! Invariants: a worker is `SCHED_IDLE` only while the watcher is awake; without traffic the watcher sleeps, and
 //! no timer runs; a request costs no system call and no shared cache line for all this, but for the one
 //! that wakes the watcher.
 
+mod background;
 mod judge;
 mod watcher;
 

@@ -9,6 +9,7 @@ use std::{
 
 use super::{
     Alarm, Post,
+    background::Background,
     judge::{Judge, Sample},
 };
 use crate::scheduling::{Policy, WaitClock};
@@ -25,9 +26,9 @@ pub(crate) struct Watcher {
 }
 
 impl Watcher {
-    /// Watches the workers at `posts`, which ring `alarm`. Errors: why they cannot stack here, in words for the
-    /// report.
-    pub fn start(alarm: Arc<Alarm>, posts: Vec<Arc<Post>>) -> Result<Self, String> {
+    /// Watches the workers at `posts`, which ring `alarm`; the threads called `background` give way with them. Errors: why they
+    /// cannot stack here, in words for the report.
+    pub fn start(alarm: Arc<Alarm>, posts: Vec<Arc<Post>>, background: Vec<String>) -> Result<Self, String> {
         let (tell, told) = mpsc::channel();
         let own = alarm.clone();
         let life = move || {
@@ -35,7 +36,7 @@ impl Watcher {
             // The starter waits for this word.
             let _ = tell.send(prepared.as_ref().map(drop).map_err(String::clone));
             if let Ok(workers) = prepared {
-                watch(&own, workers);
+                watch(&own, workers, Background::new(background));
             }
         };
         let thread = std::thread::Builder::new().name("cofs-fuse-watch".into()).spawn(life);
@@ -77,7 +78,7 @@ fn try_policies() -> Result<(), String> {
 }
 
 /// The watcher's life.
-fn watch(alarm: &Alarm, mut workers: Vec<Watched>) {
+fn watch(alarm: &Alarm, mut workers: Vec<Watched>, mut background: Background) {
     let mut last = Instant::now();
     while !alarm.is_over() {
         alarm.sleep();
@@ -87,7 +88,9 @@ fn watch(alarm: &Alarm, mut workers: Vec<Watched>) {
             let now = Instant::now();
             let elapsed = now - std::mem::replace(&mut last, now);
             quiet_looks = if look_at_all(&mut workers, elapsed) { 0 } else { quiet_looks + 1 };
+            background.give_way(workers.iter().any(|worker| worker.stacks));
         }
+        background.give_way(false);
     }
 }
 
