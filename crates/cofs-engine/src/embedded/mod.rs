@@ -99,9 +99,9 @@ impl EmbeddedEngine {
     }
 
     fn write(&self, locked: Locked<'_>, changes: &[Change]) -> Result<(), EngineError> {
-        self.records.forget(changes);
+        let forgotten = self.records.forget(changes);
         let written = self.intake.commit(changes);
-        self.records.publish(locked, if written.is_ok() { changes } else { &[] });
+        self.records.publish(locked, &forgotten, if written.is_ok() { changes } else { &[] });
         written
     }
 
@@ -116,7 +116,7 @@ impl EmbeddedEngine {
             let ticket = self.records.ticket(key);
             *slot = self.intake.get(key);
             match slot {
-                Some(value) => self.records.fill(ticket, key, value),
+                Some(value) => self.records.fill_if_hot(ticket, key, value),
                 None => missing.push((key, ticket, slot)),
             }
         }
@@ -161,10 +161,11 @@ impl Engine for EmbeddedEngine {
             return Ok(value);
         }
         let ticket = self.records.ticket(key);
-        let value = match self.intake.get(key) {
-            Some(value) => value,
-            None => self.get_below(key)?,
-        };
+        if let Some(value) = self.intake.get(key) {
+            self.records.fill_if_hot(ticket, key, &value);
+            return Ok(value);
+        }
+        let value = self.get_below(key)?;
         self.records.fill(ticket, key, &value);
         Ok(value)
     }

@@ -5,13 +5,17 @@
 //! of those that it only guards shared, from before its guards are checked until after its records are
 //! published. Invariants:
 //! - an entry of the cache is the value of its key as of the last commit: a commit removes the entries of
-//!   its keys before it writes and puts the new ones after, under its locks;
+//!   its keys before it writes and puts the new values of those after, under its locks. Values of keys that were not
+//!   cached are not put there: most are new, the intake has them at hand, and each would drive out another;
 //! - a reader that fetched a value from below inserts it only if its stripe's version is still the one it
 //!   noted before it read, and no commit holds the stripe: else a commit may have come in between;
 //! - no two gets of one thread see a commit's records new, then old: while it writes none of them is
 //!   cached, and below the write is atomic.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::{
+    cell::Cell,
+    sync::atomic::{AtomicU64, Ordering},
+};
 
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use quick_cache::{DefaultHashBuilder, Weighter, sync::Cache};
@@ -26,6 +30,11 @@ const STRIPES: usize = 1024;
 const RECORD_BYTES_MAX: usize = 1024;
 /// What an entry costs beside its bytes: cache slot, hash table, reference count, allocator. Estimated.
 const ENTRY_OVERHEAD_BYTES: usize = 160;
+/// Commits of more changes than this put nothing into the cache.
+const PUBLISHED_MAX: usize = 16;
+/// One in so many reads that the intake answers is remembered: what is read often will be, what is read once will not drive
+/// out another.
+const FILL_ONE_IN: u32 = 8;
 /// A typical entry, to size the cache's tables.
 const ENTRY_BYTES_TYPICAL: usize = 256;
 
@@ -60,6 +69,9 @@ enum Hold<'a> {
 
 /// The stripes of one commit, held until dropped.
 pub(super) struct Locked<'a>(SmallVec<[Hold<'a>; 8]>);
+
+/// Keys of a batch that were cached.
+pub(super) struct Forgotten<'c>(SmallVec<[&'c [u8]; 4]>);
 
 pub(super) struct Records {
     cache: Cache<Box<[u8]>, Option<Bytes>, EntryWeight>,
@@ -120,16 +132,32 @@ impl Records {
         Locked(wanted.iter().map(hold).collect())
     }
 
-    /// Before the write: none of the batch's records is cached while it happens.
-    pub(super) fn forget(&self, changes: &[Change]) {
-        for change in changes {
-            self.cache.remove(change_key(change));
+    /// Like [`fill`](Self::fill), for what can be had from the intake again: now and then.
+    pub(super) fn fill_if_hot(&self, ticket: Ticket, key: &[u8], value: &Option<Bytes>) {
+        thread_local!(static READS: Cell<u32> = const { Cell::new(0) });
+        let reads = READS.get().wrapping_add(1);
+        READS.set(reads);
+        if reads.is_multiple_of(FILL_ONE_IN) {
+            self.fill(ticket, key, value);
         }
     }
 
-    /// After the write: the batch's records are cached, and the readers that read before it are told.
-    pub(super) fn publish(&self, locked: Locked<'_>, changes: &[Change]) {
-        for change in changes {
+    /// Before the write: none of the batch's records is cached while it happens. Which had a value there, to be published.
+    pub(super) fn forget<'c>(&self, changes: &'c [Change]) -> Forgotten<'c> {
+        let had_value = |change: &&Change| {
+            let removed = self.cache.remove(change_key(change));
+            removed.is_some_and(|(_, value)| value.is_some())
+        };
+        let mut forgotten: SmallVec<_> = changes.iter().filter(had_value).map(change_key).collect();
+        if changes.len() > PUBLISHED_MAX {
+            forgotten.clear();
+        }
+        Forgotten(forgotten)
+    }
+
+    /// After the write: those of the batch's records that were cached are again, and the readers that read before it are told.
+    pub(super) fn publish(&self, locked: Locked<'_>, forgotten: &Forgotten<'_>, changes: &[Change]) {
+        for change in changes.iter().filter(|change| forgotten.0.contains(&change_key(change))) {
             match change {
                 Change::Put { key, value } if value.len() > RECORD_BYTES_MAX => {
                     // An earlier change of this batch may have published a small value.
@@ -184,12 +212,13 @@ mod tests {
         let records = Records::new(1 << 20);
         let ticket = records.ticket(b"k");
         let commit = batch(vec![put("k", b"new")]);
+        records.fill(ticket, b"k", &Some(Bytes::from_static(b"older")));
         let locked = records.lock(&commit);
-        records.forget(&commit.changes);
+        let forgotten = records.forget(&commit.changes);
         records.fill(ticket, b"k", &Some(Bytes::from_static(b"old")));
         assert_eq!(records.get(b"k"), None, "not while the commit holds the stripe");
         let during = records.ticket(b"k");
-        records.publish(locked, &commit.changes);
+        records.publish(locked, &forgotten, &commit.changes);
         for stale in [ticket, during] {
             records.fill(stale, b"k", &Some(Bytes::from_static(b"old")));
             assert_eq!(records.get(b"k"), Some(Some(Bytes::from_static(b"new"))));
@@ -202,9 +231,23 @@ mod tests {
         let big = vec![0; RECORD_BYTES_MAX + 1];
         let commit =
             batch(vec![put("a", b"1"), put("a", &big), put("b", b"1"), Change::Delete { key: "b".into() }]);
-        records.publish(records.lock(&commit), &commit.changes);
+        let cached = |key: &[u8]| records.fill(records.ticket(key), key, &Some(Bytes::from_static(b"0")));
+        cached(b"a");
+        cached(b"b");
+        let forgotten = records.forget(&commit.changes);
+        records.publish(records.lock(&commit), &forgotten, &commit.changes);
         assert_eq!(records.get(b"a"), None);
         assert_eq!(records.get(b"b"), Some(None));
+    }
+
+    #[test]
+    fn what_was_not_cached_is_not_after_a_commit_either() {
+        let records = Records::new(1 << 20);
+        records.fill(records.ticket(b"absent"), b"absent", &None);
+        let commit = batch(vec![put("absent", b"1"), put("new", b"1"), put("new", b"2")]);
+        let forgotten = records.forget(&commit.changes);
+        records.publish(records.lock(&commit), &forgotten, &commit.changes);
+        assert_eq!((records.get(b"absent"), records.get(b"new")), (None, None));
     }
 
     #[test]

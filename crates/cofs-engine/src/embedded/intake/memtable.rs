@@ -13,7 +13,10 @@ use std::{
 
 use parking_lot::{Mutex, RwLock};
 
-use super::record::{Key, Logged};
+use super::{
+    filter::{Filter, KeyHash},
+    record::{Key, Logged},
+};
 use crate::{Bytes, Change};
 
 struct Version {
@@ -30,8 +33,9 @@ struct Table {
     bytes: usize,
 }
 
-#[derive(Default)]
 pub(in crate::embedded) struct Memtable {
+    /// Asked before the table, without its lock.
+    filter: Filter,
     table: RwLock<Table>,
     /// The states (numbers of commits) that scans under way look at. Locked after `table`; entered with `table` held, so
     /// that no commit comes in between.
@@ -40,6 +44,8 @@ pub(in crate::embedded) struct Memtable {
 
 /// What an entry costs beside its bytes: its share of a B-tree node, reference counts, allocator. Estimated.
 const ENTRY_OVERHEAD_BYTES: usize = 120;
+/// Of the journal, for each key; small records take as much.
+const JOURNAL_BYTES_PER_KEY: u64 = 64;
 
 impl Table {
     fn put(&mut self, key: Key, value: Option<Bytes>, scans: &[u64]) {
@@ -80,11 +86,19 @@ impl Version {
 }
 
 impl Memtable {
+    /// An empty one, for what a segment of so many bytes can hold.
+    pub(super) fn of_segment(segment_bytes: u64) -> Self {
+        let keys = usize::try_from(segment_bytes / JOURNAL_BYTES_PER_KEY).unwrap_or(usize::MAX);
+        Self { filter: Filter::for_keys(keys), table: RwLock::default(), scans: Mutex::default() }
+    }
+
     pub(super) fn apply(&self, changes: &[Change]) {
         let mut table = self.table.write();
         let scans = self.scans.lock();
         table.commits += 1;
         for change in changes {
+            let (Change::Put { key, .. } | Change::Delete { key }) = change;
+            self.filter.add(KeyHash::of(key));
             match change {
                 Change::Put { key, value } => {
                     table.put(Key::from_slice(key), Some(value.clone()), &scans);
@@ -99,12 +113,16 @@ impl Memtable {
         let mut table = self.table.write();
         table.commits += 1;
         for (key, value) in changes {
+            self.filter.add(KeyHash::of(key.as_slice()));
             table.put(key, value, &[]);
         }
     }
 
-    /// `Some(None)`: deleted here.
-    pub(super) fn get(&self, key: &[u8]) -> Option<Option<Bytes>> {
+    /// `Some(None)`: deleted here. `hash` is the key's.
+    pub(super) fn get(&self, hash: KeyHash, key: &[u8]) -> Option<Option<Bytes>> {
+        if !self.filter.may_have(hash) {
+            return None;
+        }
         self.table.read().versions.get(key).map(|version| version.value.clone())
     }
 
@@ -218,7 +236,7 @@ mod tests {
 
     #[test]
     fn a_cursor_sees_the_state_in_which_it_was_made() {
-        let memtable = Arc::new(Memtable::default());
+        let memtable = Arc::new(Memtable::of_segment(0));
         put(&memtable, "a", "1");
         put(&memtable, "b", "1");
         let first = cursor(&memtable);
@@ -242,13 +260,13 @@ mod tests {
             None,
             "nobody looks any more"
         );
-        assert_eq!(memtable.get(b"a"), Some(None));
-        assert_eq!(memtable.get(b"z"), None);
+        let get = |key: &[u8]| memtable.get(KeyHash::of(key), key);
+        assert_eq!((get(b"a"), get(b"z")), (Some(None), None));
     }
 
     #[test]
     fn a_cursor_waits_for_nobody_who_only_reads() {
-        let memtable = Arc::new(Memtable::default());
+        let memtable = Arc::new(Memtable::of_segment(0));
         put(&memtable, "a", "1");
         // As the drain holds it.
         let drained = memtable.table.read();
@@ -265,7 +283,7 @@ mod tests {
 
     #[test]
     fn a_long_range_comes_in_parts() {
-        let memtable = Arc::new(Memtable::default());
+        let memtable = Arc::new(Memtable::of_segment(0));
         for number in 0..5000 {
             put(&memtable, &format!("{number:05}"), "v");
         }

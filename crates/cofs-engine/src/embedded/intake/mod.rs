@@ -16,6 +16,7 @@
 //! - order of locks: `writer`, `work`, `layers`, a memtable, its scans.
 
 mod drain;
+mod filter;
 mod mapping;
 mod memtable;
 mod record;
@@ -37,6 +38,7 @@ use smallvec::SmallVec;
 
 use self::{
     drain::Slot,
+    filter::KeyHash,
     memtable::Cursor,
     record::Record,
     segment::{Header, Segment, Tail},
@@ -60,8 +62,8 @@ struct Layer {
 }
 
 impl Layer {
-    fn new(segment: Segment) -> Arc<Self> {
-        Arc::new(Self { segment, memtable: Arc::default() })
+    fn new(segment: Segment, segment_bytes: u64) -> Arc<Self> {
+        Arc::new(Self { segment, memtable: Arc::new(Memtable::of_segment(segment_bytes)) })
     }
 }
 
@@ -141,7 +143,7 @@ impl Intake {
             found.free.push(slot);
         }
         let (slots, mut layers) = (found.slots, found.layers);
-        layers.push(Layer::new(segment));
+        layers.push(Layer::new(segment, segment_bytes));
         layers.reverse();
         let free = found.free.into_iter().map(|slot| Free { slot, generation: 0 }).collect();
         let work = Work { free, slots, newest: header.generation, ..Work::default() };
@@ -224,7 +226,7 @@ impl Intake {
             let written = ended.segment.append_at(&mut Record::end(), &mut writer.tail);
             written.map_err(|error| self.poison(self.failed("ending a part of", &error)))?;
         }
-        let layer = Layer::new(segment);
+        let layer = Layer::new(segment, self.segment_bytes);
         writer.layer = Some(Arc::clone(&layer));
         writer.tail = Tail::default();
         // Under the drain's lock, or it might miss this between its look and its sleep.
@@ -262,7 +264,8 @@ impl Intake {
 
     /// `Some(None)`: known to be absent. `None`: RocksDB knows.
     pub(super) fn get(&self, key: &[u8]) -> Option<Option<Bytes>> {
-        self.layers.read().iter().find_map(|layer| layer.memtable.get(key))
+        let hash = KeyHash::of(key);
+        self.layers.read().iter().find_map(|layer| layer.memtable.get(hash, key))
     }
 
     /// Looks at one state of the layers and of what `below` opens: cursors of the layers, newest first.

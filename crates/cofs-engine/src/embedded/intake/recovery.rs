@@ -72,7 +72,8 @@ pub(super) fn read(directory: &Path, write: bool) -> Result<Found, EngineError> 
             continue;
         }
         let segment = Segment::open(directory, slot, header, write).map_err(reading)?;
-        let memtable = Memtable::default();
+        let bytes = std::fs::metadata(segment::path(directory, slot)).map_err(reading)?.len();
+        let memtable = Memtable::of_segment(bytes);
         let replayed = segment.replay(|changes| memtable.replay(changes)).map_err(reading)?;
         whole = replayed.ended;
         found.unended = (!whole).then_some(Tail { at: replayed.at, records: replayed.commits });

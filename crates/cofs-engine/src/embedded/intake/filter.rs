@@ -1,0 +1,106 @@
+//! A blocked Bloom filter over a memtable's keys: whoever looks for a new name asks every layer, and a walk down a tree of
+//! a hundred thousand keys is a cache miss for each of its levels; this is one.
+//!
+//! After Putze, Sanders, Singler: Cache-, Hash- and Space-Efficient Bloom Filters (2007): a key's bits stand in one cache line.
+
+use std::{
+    hash::Hasher,
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+use rustc_hash::FxHasher;
+
+/// Bits set for a key.
+const BITS: u32 = 4;
+const WORDS: usize = 8;
+const BLOCK_BYTES: usize = WORDS * 8;
+
+/// One cache line.
+#[derive(Default)]
+#[repr(align(64))]
+struct Block([AtomicU64; WORDS]);
+
+/// Where a key's bits stand, in a filter of any size.
+#[derive(Clone, Copy)]
+pub(super) struct KeyHash(u64);
+
+impl KeyHash {
+    pub fn of(key: &[u8]) -> Self {
+        let mut hasher = FxHasher::default();
+        hasher.write(key);
+        Self(hasher.finish())
+    }
+
+    /// The words of a block that hold the key's bits, and the bits.
+    fn bits(self) -> impl Iterator<Item = (usize, u64)> {
+        // Nine bits of the hash choose one of 512; the block was chosen by its upper half.
+        (0..BITS).map(move |number| {
+            let bit = (self.0 >> (9 * number)) & 511;
+            ((bit / 64) as usize, 1 << (bit % 64))
+        })
+    }
+}
+
+pub(super) struct Filter {
+    blocks: Box<[Block]>,
+}
+
+impl Filter {
+    /// For so many keys three in a hundred absent ones pass; with more it only lets more pass.
+    pub fn for_keys(keys: usize) -> Self {
+        let blocks = (keys / BLOCK_BYTES + 1).next_power_of_two();
+        Self { blocks: (0..blocks).map(|_| Block::default()).collect() }
+    }
+
+    fn block(&self, hash: KeyHash) -> &Block {
+        // A power of two, so that the mask is within.
+        let index = (hash.0 >> 40) as usize & (self.blocks.len() - 1);
+        &self.blocks[index]
+    }
+
+    /// Before the key can be found in the table. Whoever knows of the commit sees the bits.
+    pub fn add(&self, hash: KeyHash) {
+        let block = self.block(hash);
+        for (word, bit) in hash.bits() {
+            let word = &block.0[word];
+            // Most keys of a busy directory's neighbours are there: no line is made dirty for nothing.
+            if word.load(Ordering::Relaxed) & bit == 0 {
+                word.fetch_or(bit, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// `false`: the key is not in the table.
+    pub fn may_have(&self, hash: KeyHash) -> bool {
+        let block = self.block(hash);
+        hash.bits().all(|(word, bit)| block.0[word].load(Ordering::Relaxed) & bit != 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As the schema's: a kind, a directory or an inode, a hash or nothing.
+    fn key(number: u64) -> Vec<u8> {
+        [&b"\0\0E"[..], &(number % 7).to_be_bytes(), &number.to_be_bytes()].concat()
+    }
+
+    #[test]
+    fn what_was_added_passes_and_of_the_others_few_do() {
+        const KEYS: u64 = 100_000;
+        let filter = Filter::for_keys(KEYS as usize);
+        let hash = |number| KeyHash::of(&key(number));
+        (0..KEYS).for_each(|number| filter.add(hash(number)));
+        assert!((0..KEYS).all(|number| filter.may_have(hash(number))));
+        let pass = (KEYS..2 * KEYS).filter(|&number| filter.may_have(hash(number))).count();
+        assert!(pass < KEYS as usize / 20, "{pass} of {KEYS}");
+    }
+
+    #[test]
+    fn one_that_is_too_small_forgets_nothing() {
+        let filter = Filter::for_keys(0);
+        (0..1000).for_each(|number| filter.add(KeyHash::of(&key(number))));
+        assert!((0..1000).all(|number| filter.may_have(KeyHash::of(&key(number)))));
+    }
+}
