@@ -302,7 +302,10 @@ fn figures_are_there() {
     let directory = tempfile::tempdir().unwrap();
     let engine = open(directory.path());
     commit(&engine, &changes((0..50_u8).map(|i| put([i], [0; 500])).collect()));
-    engine.get(&[1]).unwrap();
+    // What is read again and again is cached.
+    for _ in 0..20 {
+        engine.get(&[1]).unwrap();
+    }
     engine.get(&[77]).unwrap();
     let stats = engine.stats();
     assert!(stats.disk_bytes > 25_000 && stats.memory_bytes > 10_000, "{stats:?}");
