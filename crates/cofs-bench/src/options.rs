@@ -42,6 +42,10 @@ pub struct Options {
     pub cold: bool,
     /// The directories may hold other things, which are left alone.
     pub beside: bool,
+    /// How the directory, and the one that it is compared with, are called on a page; else by their file systems.
+    pub names: Vec<String>,
+    /// What the run belongs to: a page makes a chapter of the results of a group.
+    pub group: Option<String>,
     pub launcher: Launcher,
 }
 
@@ -63,6 +67,8 @@ impl Options {
             drop_caches: false,
             cold: false,
             beside: false,
+            names: Vec::new(),
+            group: None,
             launcher: Launcher {
                 program: std::env::current_exe().unwrap_or_default(),
                 arguments: Vec::new(),

@@ -2,14 +2,16 @@
 //! the size of a directory, bandwidth against the size of a transfer, run time against clients), with and without,
 //! and the tables behind them. The page needs nothing but itself: plots are drawn here (`plotters`), as SVG.
 
+mod chapters;
 mod chart;
 mod html;
 mod points;
+mod verdict;
 
 use std::{error::Error, fmt::Write};
 
 use self::{
-    chart::{Line, Mark, lines, ratios},
+    chart::{Line, Mark, Scale, lines, ratios},
     html::{Table, escape, figure},
     points::{Axis, Point, axes, points},
 };
@@ -32,21 +34,30 @@ pub struct Heading {
 ///
 /// Errors: a plot cannot be drawn.
 pub fn page(reports: &[Report], heading: &Heading) -> Drawn<String> {
-    let points = points(reports, &heading.names);
     let mut body = format!("<h1>{}</h1>\n", escape(&heading.title));
-    summary(&mut body, reports, &points)?;
-    let mut suites: Vec<&str> = reports.iter().map(|report| report.suite.as_str()).collect();
-    suites.dedup();
-    suites.sort_unstable();
-    suites.dedup();
-    for suite in suites {
-        section(&mut body, suite, &points)?;
+    let (grouped, alone): (Vec<Report>, Vec<Report>) =
+        reports.iter().cloned().partition(|report| report.conditions.group.is_some());
+    if !grouped.is_empty() {
+        chapters::chapters(&mut body, &grouped, &heading.names)?;
+    }
+    if !alone.is_empty() || grouped.is_empty() {
+        ungrouped(&mut body, &alone, heading)?;
     }
     writeln!(body, "<h2>Tables</h2>")?;
     for (at, report) in reports.iter().enumerate() {
         tables(&mut body, at, report, &heading.names)?;
     }
     Ok(html::document(&heading.title, &body))
+}
+
+/// Results that belong to no group.
+fn ungrouped(body: &mut String, reports: &[Report], heading: &Heading) -> Drawn {
+    let points = points(reports, &heading.names);
+    summary(body, reports, &points)?;
+    let mut suites: Vec<&str> = reports.iter().map(|report| report.suite.as_str()).collect();
+    suites.sort_unstable();
+    suites.dedup();
+    suites.into_iter().try_for_each(|suite| section(body, suite, &points))
 }
 
 /// What helps and what does not, over all results that compare two directories.
@@ -202,7 +213,7 @@ fn plots(body: &mut String, points: &[&Point], axis: &Axis, varied: &[Axis], mea
             .filter(|line| !line.places.is_empty())
             .collect();
         if drawn.iter().any(|line| line.places.len() > 1) {
-            let plot = lines(&phase, &axis.labels(), measure.label(unit), &axis.name, &drawn)?;
+            let plot = lines(&phase, &axis.labels(), measure.label(unit), &axis.name, &drawn, Scale::Linear)?;
             writeln!(body, "{}", figure(&plot, ""))?;
         }
     }
@@ -212,10 +223,15 @@ fn plots(body: &mut String, points: &[&Point], axis: &Axis, varied: &[Axis], mea
 
 fn tables(body: &mut String, at: usize, report: &Report, names: &[String]) -> Drawn {
     let options = crate::report::said(&report.options);
+    // What is drawn already need not be read as numbers, too.
+    let open = at == 0 && report.conditions.group.is_none();
+    let group = report.conditions.group.iter().chain(&report.conditions.names);
+    let group: String = group.map(|word| format!("{word}, ")).collect();
     writeln!(
         body,
-        "<details{}><summary>{}: {} {} processes</summary>",
-        if at == 0 { " open" } else { "" },
+        "<details{}><summary>{}{}: {} {} processes</summary>",
+        if open { " open" } else { "" },
+        escape(&group),
         escape(&report.suite),
         escape(&options),
         report.processes

@@ -86,6 +86,12 @@ pub struct Conditions {
     pub sync: bool,
     pub drop_caches: bool,
     pub nodes: Vec<Node>,
+    /// How the directories are called, if that was said.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub names: Vec<String>,
+    /// What the run belongs to, if that was said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
 }
 
 /// A machine, and a pair of directories that processes on it worked in.

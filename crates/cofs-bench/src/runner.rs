@@ -117,7 +117,10 @@ fn rounds(
             }
         }
     }
-    report(job, crew, &phases, &samples)
+    let mut report = report(job, crew, &phases, &samples)?;
+    report.conditions.names.clone_from(&options.names);
+    report.conditions.group.clone_from(&options.group);
+    Ok(report)
 }
 
 /// What the user must know about a run that failed.
@@ -237,6 +240,7 @@ fn report(job: &Job, crew: &Crew, phases: &[Phase], samples: &[Vec<Vec<Figure>>]
             sync: job.sync,
             drop_caches: job.drop_caches,
             nodes: crew.nodes(),
+            ..Conditions::default()
         },
         environments: crew.environments(),
         rows,

@@ -32,22 +32,80 @@ pub struct Line {
     pub places: Vec<(usize, [f64; 3])>,
 }
 
+/// What the vertical axis is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Scale {
+    /// From 0.
+    Linear,
+    /// Whole decades. Only for values above 0.
+    Logarithmic,
+}
+
+impl Scale {
+    /// Logarithmic where a line would lie on the bottom otherwise: medians further apart than this.
+    const FAR_APART: f64 = 25.0;
+
+    pub fn of(lines: &[Line]) -> Self {
+        let all = || lines.iter().flat_map(|line| &line.places).map(|(_, values)| values);
+        let low = all().map(|[_, middle, _]| *middle).fold(f64::INFINITY, f64::min);
+        let high = all().map(|[_, middle, _]| *middle).fold(0.0, f64::max);
+        let above_0 = all().all(|[low, ..]| *low > 0.0);
+        if above_0 && high > low * Self::FAR_APART { Self::Logarithmic } else { Self::Linear }
+    }
+
+    /// Where the value lies on an axis of these units.
+    fn at(self, value: f64) -> f64 {
+        match self {
+            Self::Linear => value,
+            Self::Logarithmic => value.log10(),
+        }
+    }
+
+    /// The axis's bounds, and the most labels that stand at round places of it.
+    fn bounds(self, lines: &[Line]) -> ([f64; 2], usize) {
+        let all = || lines.iter().flat_map(|line| &line.places).map(|(_, values)| values);
+        let high = all().map(|[.., high]| *high).fold(0.0, f64::max);
+        match self {
+            Self::Linear => ([0.0, if high > 0.0 { high * 1.08 } else { 1.0 }], 6),
+            Self::Logarithmic => {
+                let low = all().map(|[low, ..]| *low).fold(f64::INFINITY, f64::min);
+                let (low, high) = (low.log10().floor(), high.log10().ceil());
+                ([low, high.max(low + 1.0)], (high - low).max(1.0) as usize + 1)
+            }
+        }
+    }
+
+    fn label(self, place: f64) -> String {
+        match self {
+            Self::Linear => short(place),
+            // The whole decades that labels stand at are few letters as they are.
+            Self::Logarithmic if place < 4.0 => format!("{}", 10f64.powi(place.round() as i32)),
+            Self::Logarithmic => short(10f64.powf(place)),
+        }
+    }
+}
+
 /// A plot of medians with whiskers from the least to the most. The horizontal axis has one place for each value
-/// that was measured, as in the papers; the vertical one begins at 0.
-pub fn lines(title: &str, xs: &[String], y_label: &str, x_label: &str, lines: &[Line]) -> Drawn<String> {
+/// that was measured, as in the papers.
+pub fn lines(
+    title: &str,
+    xs: &[String],
+    y_label: &str,
+    x_label: &str,
+    lines: &[Line],
+    scale: Scale,
+) -> Drawn<String> {
     let mut svg = String::new();
     {
         let area = SVGBackend::with_string(&mut svg, (380, 270)).into_drawing_area();
-        let highest =
-            lines.iter().flat_map(|line| &line.places).map(|(_, [.., high])| *high).fold(0.0, f64::max);
-        let top = if highest > 0.0 { highest * 1.08 } else { 1.0 };
+        let ([bottom, top], labels) = scale.bounds(lines);
         let mut chart = ChartBuilder::on(&area)
             .caption(title, (FONT, 17).into_font().color(&INK))
             .margin(6)
             .margin_right(14)
             .x_label_area_size(40)
             .y_label_area_size(66)
-            .build_cartesian_2d(-0.3..xs.len() as f64 - 0.7, 0.0..top)?;
+            .build_cartesian_2d(-0.3..xs.len() as f64 - 0.7, bottom..top)?;
         chart
             .configure_mesh()
             .disable_x_mesh()
@@ -58,21 +116,22 @@ pub fn lines(title: &str, xs: &[String], y_label: &str, x_label: &str, lines: &[
             .y_desc(y_label)
             .axis_desc_style((FONT, 14).into_font().color(&INK))
             .label_style((FONT, 13).into_font().color(&INK))
-            .y_labels(6)
-            .y_label_formatter(&|value| short(*value))
+            .y_labels(labels)
+            .y_label_formatter(&|value| scale.label(*value))
             // The places' own labels are written below.
             .x_labels(0)
             .draw()?;
         for (place, text) in thinned(xs) {
-            let at = chart.backend_coord(&(place as f64, 0.0));
+            let at = chart.backend_coord(&(place as f64, bottom));
             write_at(&area, text, (at.0, at.1 + 5), Pos::new(HPos::Center, VPos::Top), 13)?;
         }
         for line in lines {
             let color = color(line.color);
-            let path = line.places.iter().map(|(place, [_, middle, _])| (*place as f64, *middle));
+            let path = line.places.iter().map(|(place, [_, middle, _])| (*place as f64, scale.at(*middle)));
             chart.draw_series(LineSeries::new(path.clone(), color.stroke_width(2)))?;
             chart.draw_series(line.places.iter().map(|(place, [low, middle, high])| {
-                ErrorBar::new_vertical(*place as f64, *low, *middle, *high, color.stroke_width(1), 7)
+                let [low, middle, high] = [low, middle, high].map(|value| scale.at(*value));
+                ErrorBar::new_vertical(*place as f64, low, middle, high, color.stroke_width(1), 7)
             }))?;
             chart.draw_series(path.map(|at| Circle::new(at, 3, color.filled())))?;
         }

@@ -25,11 +25,17 @@ pub fn figure(svg: &str, caption: &str) -> String {
     }
 }
 
-/// Which colour is what.
+/// Which colour is what: the names' own, in order.
 pub fn legend(names: &[String]) -> String {
+    let colors: Vec<(usize, &str)> = names.iter().map(String::as_str).enumerate().collect();
+    legend_of(&colors)
+}
+
+/// Which colour is what.
+pub fn legend_of(names: &[(usize, &str)]) -> String {
     let mut out = String::from("<p class=\"legend\">");
-    for (index, name) in names.iter().enumerate() {
-        let rgb = color(index);
+    for (index, name) in names {
+        let rgb = color(*index);
         out.push_str(&format!(
             "<span><i style=\"background:rgb({},{},{})\"></i>{}</span> ",
             rgb.0,
@@ -61,6 +67,68 @@ impl Table {
     }
 }
 
+/// A table of ratios, each on the colour of what it says: the first colour where it is above 1, the second below, the
+/// stronger the further from it; faint where repeats differ on it.
+pub struct Ratios(String);
+
+impl Ratios {
+    /// `heads` are columns with a heading of their own over so many of the table's columns.
+    pub fn new(heads: &[(String, usize)], columns: &[String]) -> Self {
+        let mut out = String::from("<div class=\"wide\"><table class=\"ratios\"><thead><tr><th></th>");
+        for (head, span) in heads {
+            out.push_str(&format!("<th colspan=\"{span}\">{}</th>", escape(head)));
+        }
+        out.push_str("</tr><tr><th></th>");
+        columns.iter().for_each(|column| out.push_str(&format!("<th>{}</th>", escape(column))));
+        Self(out + "</tr></thead><tbody>")
+    }
+
+    pub fn row(&mut self, name: &str) {
+        self.0.push_str(&format!("<tr><td>{}</td>", escape(name)));
+    }
+
+    pub fn end_row(&mut self) {
+        self.0.push_str("</tr>");
+    }
+
+    /// Least, median, most; nothing where it was not measured.
+    pub fn cell(&mut self, ratio: Option<[f64; 3]>) {
+        let Some([least, middle, most]) = ratio else {
+            self.0.push_str("<td></td>");
+            return;
+        };
+        let rgb = color(usize::from(middle < 1.0));
+        let sure = if least > 1.0 || most < 1.0 { 1.0 } else { 0.35 };
+        // A factor of 30 has the full colour.
+        let strength = (middle.ln().abs() / 30f64.ln()).min(1.0) * 0.5 + 0.08;
+        self.0.push_str(&format!(
+            "<td style=\"background:rgba({},{},{},{:.2})\"><b>{}</b><small>{} – {}</small></td>",
+            rgb.0,
+            rgb.1,
+            rgb.2,
+            strength * sure,
+            times(middle),
+            times(least),
+            times(most)
+        ));
+    }
+
+    pub fn end(self) -> String {
+        self.0 + "</tbody></table></div>"
+    }
+}
+
+/// A ratio in two digits.
+pub fn times(ratio: f64) -> String {
+    let digits = match ratio {
+        r if r < 0.095 => 3,
+        r if r < 0.95 => 2,
+        r if r < 9.5 => 1,
+        _ => 0,
+    };
+    format!("{ratio:.digits$}")
+}
+
 pub fn document(title: &str, body: &str) -> String {
     let title = escape(title);
     format!(
@@ -90,6 +158,14 @@ table { border-collapse: collapse; font-size: .85rem; margin: .6rem 0; font-vari
 th, td { padding: .15rem .55rem; text-align: right; white-space: nowrap; border-bottom: 1px solid #eee; }
 th { color: #555; font-weight: 600; border-bottom: 1px solid #999; }
 th:first-child, td:first-child { text-align: left; }
+.ratios td { text-align: center; border: 2px solid #fff; padding: .2rem .6rem; }
+.ratios td:first-child { text-align: left; }
+.ratios th { text-align: center; }
+.ratios td small { display: block; color: #555; font-size: .74rem; }
+.verdict { margin: .4rem 0 .8rem; padding-left: 0; list-style: none; }
+.verdict li { margin: .25rem 0; padding-left: .7rem; border-left: 4px solid #bbb; }
+.verdict .helps { border-color: #0072b2; }
+.verdict .hurts { border-color: #d55e00; }
 pre { overflow-x: auto; background: #f6f6f6; padding: .6rem; font-size: .8rem; }
 .notes { color: #555; font-size: .87rem; }
 @media print { details { break-inside: avoid; } }

@@ -84,7 +84,7 @@ fn spread(values: impl Iterator<Item = f64>) -> [f64; 3] {
 
 /// How one of a result's directories is called.
 pub fn name(report: &Report, place: usize, names: &[String]) -> String {
-    if let Some(name) = names.get(place) {
+    if let Some(name) = names.get(place).or_else(|| report.conditions.names.get(place)) {
         return name.clone();
     }
     let kind = |place: usize| report.environments.get(place).map(|e| e.file_system.as_str());
@@ -109,7 +109,8 @@ pub fn names(points: &[Point]) -> Vec<String> {
     [of(0), of(1)].into_iter().filter(|name| !name.is_empty()).collect()
 }
 
-fn settings(report: &Report) -> (BTreeMap<String, f64>, String) {
+/// The numbers and the words that a result was told.
+pub fn settings(report: &Report) -> (BTreeMap<String, f64>, String) {
     let mut numbers = BTreeMap::new();
     let mut words = Vec::new();
     numbers.insert(PROCESSES.to_owned(), report.processes as f64);
@@ -229,7 +230,9 @@ pub fn short(value: f64) -> String {
     let digits = match number.abs() {
         n if n >= 100.0 || n.fract() == 0.0 => 0,
         n if n >= 10.0 => 1,
-        _ => 2,
+        n if n >= 0.1 => 2,
+        n if n >= 0.01 => 3,
+        _ => 4,
     };
     let text = format!("{number:.digits$}");
     let text = if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };

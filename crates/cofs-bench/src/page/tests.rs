@@ -64,6 +64,60 @@ fn the_page_stands_alone_and_escapes() {
     assert!(page.contains("ratios is 2.00"));
 }
 
+/// The same, as a result of a group whose other directory was reached through so many mounts.
+fn grouped(processes: usize, files: u64, group: &str, mounts: usize) -> Report {
+    let mut one = report(processes, files, 10.0 * mounts as f64);
+    one.conditions.group = Some(group.to_owned());
+    one.conditions.names = vec!["cofs".to_owned(), format!("<{group}> {mounts} mounts")];
+    for row in &mut one.rows {
+        row.median.operations = files;
+    }
+    one
+}
+
+#[test]
+fn groups_are_chapters_with_their_verdicts() {
+    let reports = [
+        grouped(2, 100, "alpha", 1),
+        grouped(2, 100, "alpha", 2),
+        grouped(4, 100, "alpha", 2),
+        grouped(4, 400, "alpha", 2),
+        grouped(2, 100, "beta", 1),
+    ];
+    let page = page(&reports, &Heading::default()).unwrap();
+    for expected in [
+        "<th colspan=\"2\">over alpha</th><th colspan=\"2\">over beta</th>",
+        "<h2>alpha</h2>",
+        "Helps: <b>create</b> 2.0× (2.0 to 2.0).",
+        "Time per operation against processes, own directories (metarates, 100 files)",
+        "Time per operation against files, own directories (metarates, 4 processes)",
+        // Half the rate through two mounts: computed from the two results with 2 processes.
+        "<th colspan=\"2\">&lt;alpha&gt; 2 mounts : &lt;alpha&gt; 1 mounts</th>",
+        "<b>0.50</b>",
+    ] {
+        assert!(page.contains(expected), "{expected}\n{page}");
+    }
+    assert!(!page.contains("<alpha>"));
+    assert_eq!(page.matches("<svg").count(), 2, "beta has one number of processes, which makes no plot");
+}
+
+#[test]
+fn far_apart_lines_get_decades() {
+    let line = |values: [f64; 2]| {
+        let places = values.iter().enumerate().map(|(place, value)| (place, [*value; 3]));
+        vec![chart::Line { color: 0, places: places.collect() }]
+    };
+    assert_eq!(chart::Scale::of(&line([1.0, 20.0])), chart::Scale::Linear);
+    assert_eq!(chart::Scale::of(&line([1.0, 50.0])), chart::Scale::Logarithmic);
+    assert_eq!(chart::Scale::of(&line([0.0, 50.0])), chart::Scale::Linear, "0 has no logarithm");
+    let xs = ["1", "2"].map(str::to_owned);
+    let drawn = line([0.004, 30.0]);
+    let plot = lines("x", &xs, "ms", "processes", &drawn, chart::Scale::Logarithmic).unwrap();
+    for label in ["0.001", "0.01", "0.1", "1", "10", "100"] {
+        assert!(plot.contains(&format!("\n{label}\n")), "{label} in {plot}");
+    }
+}
+
 #[test]
 fn points_of_several_runs_become_one() {
     let merged =
@@ -73,9 +127,15 @@ fn points_of_several_runs_become_one() {
 
 #[test]
 fn numbers_are_short() {
-    for (value, text) in
-        [(0.0, "0"), (1.0, "1"), (9999.0, "9999"), (20_000.0, "20k"), (1_500_000.0, "1.5M"), (0.25, "0.25")]
-    {
+    for (value, text) in [
+        (0.0, "0"),
+        (1.0, "1"),
+        (9999.0, "9999"),
+        (20_000.0, "20k"),
+        (1_500_000.0, "1.5M"),
+        (0.25, "0.25"),
+        (0.005, "0.005"),
+    ] {
         assert_eq!(points::short(value), text);
     }
 }

@@ -118,6 +118,14 @@ struct Common {
     /// DIR may hold other things; they are left alone.
     #[arg(long)]
     beside: bool,
+
+    /// How DIR, and the directory of --vs, are called on a page of results; else by their file systems.
+    #[arg(long, value_name = "NAME,NAME", value_delimiter = ',')]
+    names: Vec<String>,
+
+    /// What this run belongs to: a page makes a chapter of all results of a group.
+    #[arg(long, value_name = "NAME")]
+    group: Option<String>,
 }
 
 pub fn run(args: &Args, form: Format, progress: Progress) -> Done {
@@ -230,6 +238,11 @@ fn seat(common: &Common) -> Done<Option<Place>> {
 }
 
 fn options(suite: Kind, common: &Common) -> Done<Options> {
+    let directories = if common.vs.is_some() { 2 } else { 1 };
+    if common.names.len() > directories {
+        let text = format!("--names tells {} names of {directories} directories", common.names.len());
+        return Err(Failure::usage(text).next("give one to each, with commas between them"));
+    }
     let program = std::env::current_exe().map_err(|error| {
         Failure::new(format!("cannot find this program to start workers: {}", plain(&error)))
     })?;
@@ -250,6 +263,8 @@ fn options(suite: Kind, common: &Common) -> Done<Options> {
         drop_caches: common.drop_caches,
         cold: !common.warm,
         beside: common.beside,
+        names: common.names.clone(),
+        group: common.group.clone(),
         launcher: Launcher { program, arguments: vec!["bench".into(), "worker".into()] },
     })
 }
