@@ -103,7 +103,7 @@ fn rounds(
     let mut step = 0;
     for round in 0..count {
         for (at, (target, samples)) in targets.iter().zip(&mut samples).enumerate() {
-            let scratch = Scratch::new(target, suite)?;
+            let scratch = Scratch::new(target, suite, round)?;
             let mut told = |phase: &Phase| {
                 let what = format!("{} of {count}, {}: {}", round + 1, target.display(), phase.name);
                 progress(&Step { what: &what, done: step, of: count * targets.len() * phases.len() });

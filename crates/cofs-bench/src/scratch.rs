@@ -24,11 +24,11 @@ pub struct Scratch {
 
 impl Scratch {
     /// A new directory in `target`, or the one that an earlier run left, or `target` itself if it is a device.
-    pub fn new(target: &Path, suite: &dyn Suite) -> io::Result<Self> {
+    pub fn new(target: &Path, suite: &dyn Suite, round: usize) -> io::Result<Self> {
         if !target.is_dir() {
             return Ok(Self { path: target.to_owned(), is_directory: false });
         }
-        let path = place(target, suite);
+        let path = place(target, suite, round);
         if !suite.finds() {
             fs::create_dir(&path).map_err(|error| {
                 io::Error::new(
@@ -82,11 +82,13 @@ pub fn clean(target: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(left)
 }
 
-/// A name of this run's own; what stays for other runs has a name that they know.
-fn place(target: &Path, suite: &dyn Suite) -> PathBuf {
+/// A name of this run's own; what stays for other runs has a name that they know. Each round has another, because mounts
+/// of a file system that keep names for a while without asking (GlusterFS's for a second) would take one that is made
+/// again for the one that was removed, and fail.
+fn place(target: &Path, suite: &dyn Suite, round: usize) -> PathBuf {
     match suite.leaves() || suite.finds() {
         true => target.join(format!("{PREFIX}{}", suite.name())),
-        false => target.join(format!("{PREFIX}{}", std::process::id())),
+        false => target.join(format!("{PREFIX}{}-{round}", std::process::id())),
     }
 }
 
@@ -100,7 +102,7 @@ pub fn check(target: &Path, suite: &dyn Suite, processes: usize, beside: bool) -
     }
     access(target, Access::WRITE_OK | Access::EXEC_OK)
         .map_err(|error| io::Error::other(format!("{} is not writable: {error}", target.display())))?;
-    let own = place(target, suite);
+    let own = place(target, suite, 0);
     if suite.finds() {
         return match own.is_dir() {
             true => Ok(()),
@@ -145,4 +147,23 @@ fn space(target: &Path, need: Need) -> io::Result<()> {
         return Err(io::Error::other(text));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_round_works_under_a_name_that_no_mount_remembers() {
+        let dir = tempfile::tempdir().unwrap();
+        let suite = crate::Metarates { files: 1, own: false, small: 1, made: 0 };
+        let names: Vec<_> =
+            (0..3).map(|round| Scratch::new(dir.path(), &suite, round).unwrap().name().unwrap()).collect();
+        assert_eq!(
+            left(dir.path()).unwrap(),
+            names.iter().map(|name| dir.path().join(name)).collect::<Vec<_>>()
+        );
+        clean(dir.path()).unwrap();
+        assert!(left(dir.path()).unwrap().is_empty());
+    }
 }

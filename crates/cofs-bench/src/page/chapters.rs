@@ -15,6 +15,9 @@ use super::{
 };
 use crate::{Report, Unit};
 
+/// The order of suites; others follow.
+const SUITES: &[&str] = &["metarates", "metabench", "mdtest"];
+
 const PROCESSES: &str = "processes";
 const FILES: &str = "files";
 
@@ -135,7 +138,10 @@ fn distinct<'a>(words: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
 impl<'a> Chapter<'a> {
     fn new(name: &'a str, all: &'a [Report], names: &[String]) -> Self {
         let mine = |report: &&Report| report.conditions.group.as_deref() == Some(name);
-        let reports: Vec<&Report> = all.iter().filter(mine).collect();
+        let mut reports: Vec<&Report> = all.iter().filter(mine).collect();
+        let place =
+            |report: &Report| SUITES.iter().position(|suite| *suite == report.suite).unwrap_or(SUITES.len());
+        reports.sort_by_key(|report| (place(report), report.suite.as_str()));
         let cloned: Vec<Report> = reports.iter().map(|report| (*report).clone()).collect();
         let comparisons = comparisons(&reports, names);
         Self { name, reports, points: points(&cloned, names), comparisons }

@@ -99,7 +99,7 @@ fn standing<'a>(operation: &'a str, mut all: Vec<&'a Comparison>) -> Option<Stan
     all.sort_by(|a, b| a.ratio.total_cmp(&b.ratio));
     Some(Standing {
         operation,
-        ratio: all.get(all.len() / 2)?.ratio,
+        ratio: middle(&all)?,
         range: range(&all),
         faster: all.iter().filter(|one| one.range[0] > 1.0).count(),
         slower: all.iter().filter(|one| one.range[1] < 1.0).count(),
@@ -111,10 +111,17 @@ fn standing<'a>(operation: &'a str, mut all: Vec<&'a Comparison>) -> Option<Stan
 
 /// Least, middle and most of these; none if there are none.
 pub fn ratio_of(all: &[&Comparison]) -> Option<[f64; 3]> {
+    let [least, most] = range(all);
+    Some([least, middle(all)?, most])
+}
+
+/// The median; between two in the middle, what is as many times the lesser as it is part of the greater.
+fn middle(all: &[&Comparison]) -> Option<f64> {
     let mut ratios: Vec<f64> = all.iter().map(|one| one.ratio).collect();
     ratios.sort_by(f64::total_cmp);
-    let [least, most] = range(all);
-    Some([least, *ratios.get(ratios.len() / 2)?, most])
+    let high = ratios.get(ratios.len() / 2)?;
+    let low = ratios.get((ratios.len() - 1) / 2)?;
+    Some((low * high).sqrt())
 }
 
 fn range(all: &[&Comparison]) -> [f64; 2] {
@@ -147,8 +154,8 @@ impl Standing<'_> {
         let [least, most] = self.range.map(times);
         let mut text = format!("<b>{}</b> {}× ({least} to {most}", escape(self.operation), times(self.ratio));
         match self.verdict() {
-            Verdict::Helps if faster < all => write!(text, "; surely in {faster} of {all}"),
-            Verdict::Hurts if slower < all => write!(text, "; surely in {slower} of {all}"),
+            Verdict::Helps if faster < all => write!(text, "; surely in {faster} of {all} comparisons"),
+            Verdict::Hurts if slower < all => write!(text, "; surely in {slower} of {all} comparisons"),
             Verdict::Depends => write!(
                 text,
                 "; of {all} faster in {faster}, slower in {slower}; {}× {}, {}× {}",
@@ -229,8 +236,11 @@ mod tests {
         ];
         assert_eq!(verdicts, expected);
         let said = sentences(&all);
-        assert!(said.contains("Helps: <b>create</b> 6.0× (2.0 to 7.0)."), "{said}");
-        assert!(said.contains("Does not help: <b>read</b> 0.85× (0.20 to 1.2; surely in 1 of 2)."), "{said}");
+        assert!(said.contains("Helps: <b>create</b> 4.2× (2.0 to 7.0)."), "{said}");
+        assert!(
+            said.contains("Does not help: <b>read</b> 0.50× (0.20 to 1.2; surely in 1 of 2 comparisons)."),
+            "{said}"
+        );
         assert!(
             said.contains("of 2 faster in 1, slower in 1; 0.20× with 1 process, shared, against b"),
             "{said}"
