@@ -6,14 +6,15 @@
 
 export CLUSTER_PACKAGES=(ceph-mon ceph-mgr ceph-mds ceph-osd ceph-fuse ceph-common)
 export CLUSTER_NAME=CephFS
+export CLUSTER_SLOWNESS=4
 
 cluster_version() { ceph --version | awk '{ print $3 }'; }
 
 # Every call of Ceph's with this cluster's configuration, and an end.
-ceph_told() { timeout 60 ceph -c "$CEPH_CONF" "$@"; }
+ceph_told() { timeout 60 ceph --connect-timeout 20 -c "$CEPH_CONF" "$@"; }
 
 cluster_start() {
-    local dir=$1 host=$2 fsid
+    local dir=$1 host=$3 fsid
     CEPH_CONF=$dir/ceph.conf
     mkdir -p "$dir"/{mon,mgr,mds,osd,run,log}
     fsid=$(cat /proc/sys/kernel/random/uuid)
@@ -77,7 +78,7 @@ osd_is_up() { ceph_told osd stat | grep -q '1 up'; }
 mds_is_active() { ceph_told mds stat | grep -q 'up:active'; }
 
 cluster_mount() {
-    local dir=$1 mnt=$3
+    local dir=$1 mnt=$4
     ceph-fuse -c "$dir/ceph.conf" -n client.admin --pid-file="$dir/run/client-${mnt##*/}.pid" "$mnt"
     patiently 30 mountpoint -q "$mnt"
     patiently 30 touch "$mnt/.answers"

@@ -6,10 +6,11 @@
 
 export CLUSTER_PACKAGES=(glusterfs-server glusterfs-client)
 export CLUSTER_NAME=GlusterFS
+export CLUSTER_SLOWNESS=1
 
 cluster_version() { glusterd --version | awk 'NR == 1 { print $2 }'; }
 
-# cluster_start DIR HOST: on directories in DIR, listening at HOST.
+# cluster_start DIR HOST ADDRESS: on directories in DIR, on the host of that name and address.
 cluster_start() {
     local dir=$1 host=$2
     mkdir -p "$dir/state" "$dir/brick1" "$dir/brick2" /var/run/gluster /var/log/glusterfs
@@ -30,9 +31,9 @@ EOF
     gluster --mode=script volume start gv
 }
 
-# cluster_mount DIR HOST MNT: one more client.
+# cluster_mount DIR HOST ADDRESS MNT: one more client.
 cluster_mount() {
-    local dir=$1 host=$2 mnt=$3
+    local dir=$1 host=$2 mnt=$4
     glusterfs --volfile-server="$host" --volfile-id=gv --log-file="$dir/client-${mnt##*/}.log" \
         --pid-file="$dir/client-${mnt##*/}.pid" "$mnt"
     # Until its bricks answer there is a mount and every call fails.

@@ -5,10 +5,14 @@
 # Invariants: whatever is mounted is noted when it is mounted, and taken away in the opposite order; a file system that cannot be
 # started, or a run that fails, is told and noted, and the others go on; what is told here goes to OUT/log.
 set -euo pipefail
+# shellcheck disable=SC2153 # these are the environment's
 : "${ROOT:?scripts/compare-clusters starts this}" "$WORK" "$OUT" "$COFS" "$ON" "$PROCESSES" "$MOUNTS" "$COFS_MOUNTS"
-: "$FILES" "$SWEEP" "$REPEATS" "$DATA_MIB"
+# shellcheck disable=SC2153
+: "$FILES" "$FILES_DEFAULT" "$SWEEP" "$REPEATS" "$DATA_MIB"
 cd "$ROOT"
 umask 022
+# shellcheck source=scripts/clusters/lib.sh
+. "$ROOT/scripts/clusters/lib.sh"
 
 # An address that no server refuses as that of a loop.
 HOST_ADDRESS=10.77.0.1
@@ -22,7 +26,7 @@ STARTED='' CHILD=''
 say() { printf '%s  %s\n' "$(date +%T)" "$*" >&2; }
 wrong() { WRONG+=("$*") && say "FAILED: $*"; }
 
-# ---- waiting and ending ---------------------------------------------------------------------------
+# ---- ending ---------------------------------------------------------------------------------------
 
 # during COMMAND...: waits for it in such a way that a signal does not wait.
 during() {
@@ -33,31 +37,6 @@ during() {
     CHILD=''
     return "$status"
 }
-
-# patiently SECONDS COMMAND...: until it succeeds.
-patiently() {
-    local end=$((SECONDS + $1)) said
-    shift
-    until said=$("$@" 2>&1); do
-        ((SECONDS < end)) || { printf '%s: %s\n' "$*" "$said" >&2; return 1; }
-        sleep 0.3
-    done
-}
-
-# end_of PIDFILE...: ends the processes that are named there, in this order.
-end_of() {
-    local file pid
-    for file in "$@"; do
-        [[ -s $file ]] || continue
-        pid=$(cat "$file")
-        kill -TERM "$pid" 2>/dev/null || continue
-        patiently 10 gone "$pid" 2>/dev/null || kill -KILL "$pid" 2>/dev/null || true
-    done
-}
-
-gone() { [[ ! -d /proc/$1 ]]; }
-
-is_mounted() { grep -q " $1 " /proc/self/mounts; }
 
 # unmount MNT: in order, or by force.
 unmount() {
@@ -126,18 +105,25 @@ image() {
 
 # ---- one cluster file system ----------------------------------------------------------------------
 
+# cluster FUNCTION ARGUMENT...: one of clusters/NAME.sh, in a shell of its own, which ends at its first error.
+cluster() {
+    # shellcheck disable=SC2016 # expanded by that shell
+    during bash -euo pipefail -c '. "$ROOT/scripts/clusters/lib.sh"; . "$ROOT/scripts/clusters/$1.sh"; shift; "$@"' cluster \
+        "$STARTED" "$@" >>"$OUT/log" 2>&1 </dev/null
+}
+
 # start_cluster NAME MOUNTS: its servers, and so many clients; their directories for what is measured natively in NATIVE.
 start_cluster() {
     local n mnt
     STARTED=$1
     image "$1" 24G
-    (set -e; cluster_start "$WORK/$1" "$HOST") >>"$OUT/log" 2>&1 </dev/null || return 1
+    cluster cluster_start "$WORK/$1" "$HOST" "$HOST_ADDRESS" || return 1
     NATIVE=()
     for ((n = 1; n <= $2; n++)); do
         mnt=$WORK/$1-$n
         mkdir -p "$mnt"
         MOUNTED+=("$mnt")
-        (set -e; cluster_mount "$WORK/$1" "$HOST" "$mnt") >>"$OUT/log" 2>&1 </dev/null || return 1
+        cluster cluster_mount "$WORK/$1" "$HOST" "$HOST_ADDRESS" "$mnt" || return 1
         is_mounted "$mnt" || return 1
         ((n > 1)) || mkdir "$mnt/native"
         NATIVE+=("$mnt/native")
@@ -146,10 +132,10 @@ start_cluster() {
 
 stop_cluster() {
     local name=$STARTED
-    STARTED=''
     # Clients first, then servers, then what these write on.
     while ((${#MOUNTED[@]} > 2)); do unmount_last 1; done
-    (cluster_stop "$WORK/$name") >>"$OUT/log" 2>&1 </dev/null
+    cluster cluster_stop "$WORK/$name" || say "$TITLE could not be stopped in order; its namespace ends what is left"
+    STARTED=''
     unmount "$WORK/$name"
     MOUNTED=("${MOUNTED[0]}")
     rm -f "$WORK/$name.img"
@@ -282,11 +268,20 @@ check_sharing() {
     rm -rf "$WORK/local/sharing"
 }
 
+# Files for this file system, if nobody said: fewer where everything takes longer, but enough for each process.
+files_here() {
+    local files=$((FILES_DEFAULT / CLUSTER_SLOWNESS)) least
+    least=$((8 * $(most_below 64 "${EACH_PROCESSES[@]}")))
+    echo $((files > least ? files : least))
+}
+
 compare() {
     local name=$1
-    # shellcheck source=gluster.sh
+    # shellcheck source=scripts/clusters/gluster.sh
     . "$ROOT/scripts/clusters/$name.sh"
     TITLE="$CLUSTER_NAME $(cluster_version)"
+    local FILES=${FILES:-$(files_here)}
+    local SWEEP=${SWEEP:-$((FILES / 4 > 32 ? FILES / 4 : 32)),$FILES,$((FILES * 4))}
     declare -gA TITLES=([cofs]="cofs" [wholly]="cofs wholly on it")
     say "starting $TITLE"
     if start_cluster "$name" "$(most_below 64 "${EACH_MOUNTS[@]}")"; then

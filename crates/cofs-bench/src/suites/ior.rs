@@ -236,7 +236,12 @@ impl Ior {
         if self.direct {
             options.custom_flags(OFlags::DIRECT.bits() as i32);
         }
-        options.open(path)
+        match options.open(path) {
+            // Some file systems say so where another mount makes the file at the same moment (MooseFS 3), which
+            // open(2) knows only with O_EXCL: it is there, then.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => options.create(false).open(path),
+            opened => opened,
+        }
     }
 
     fn access(&mut self, access: Access, seat: &Seat, observer: &mut dyn Observer) -> io::Result<()> {
