@@ -123,7 +123,7 @@ install_tool() {
 
 shell_syntax() {
     local file
-    for file in test .ci/run quickstart scripts/*.sh tests/*.sh tests/suites/*.sh; do
+    for file in test .ci/run quickstart scripts/compare-clusters scripts/*.sh scripts/clusters/*.sh tests/*.sh tests/suites/*.sh; do
         if [[ -f $file ]]; then bash -n "$file"; fi
     done
 }

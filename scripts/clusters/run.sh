@@ -46,8 +46,18 @@ unmount() {
         ! timeout 60 umount "$1" 2>/dev/null || return 0
         sleep 0.3
     done
-    say "$1 is still busy: it is taken away by force"
+    say "$1 is still busy ($(users_of "$1")): it is taken away by force"
     umount -l "$1" || true
+}
+
+# users_of DIR: processes with a file open there.
+users_of() {
+    local process
+    for process in /proc/[0-9]*; do
+        if find "$process/fd" "$process/cwd" -lname "$1*" 2>/dev/null | grep -q .; then
+            printf '%s %s; ' "${process#/proc/}" "$(tr '\0' ' ' <"$process/cmdline" 2>/dev/null)"
+        fi
+    done
 }
 
 unmount_all() {
@@ -313,7 +323,14 @@ for NAME in "${NAMES[@]}"; do compare "$NAME"; done
 shopt -s nullglob
 RESULTS=("$OUT"/*.json)
 if ((${#RESULTS[@]})); then
-    "$COFS" bench report "${RESULTS[@]}" -o "$OUT/report.html" --title "cofs over cluster file systems"
+    "$COFS" bench report "${RESULTS[@]}" -o "$OUT/report.html" --title "cofs over cluster file systems" \
+        --note "Servers, clients and cofs share one machine. Each of several native mounts is a client of its own and stands for a \
+node; processes take them in turn. cofs has $(mounts_of "$COFS_MOUNTS")$( ((COFS_MOUNTS > 1)) || echo ", so all its processes are on one node")." \
+        --note "cofs: its metadata, and with them the bytes of files up to 16 KiB, lie on a local disk; the bytes of larger files in the cluster \
+file system. cofs wholly on it: nothing lies on the local disk." \
+        --note "metarates does to empty files what the COFS paper did (create, open, stat, utime), removes them, and writes and reads small ones; \
+'again' is done to what was done just before, 'cold' after all caches of the machine were dropped. In mdtest and ior each process looks at and \
+reads what another one wrote; ior writes with fsync and drops caches before it reads."
     say "$OUT/report.html"
 fi
 for ONE in "${WRONG[@]}"; do say "not measured, or wrong: $ONE"; done

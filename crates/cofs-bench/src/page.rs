@@ -28,6 +28,8 @@ pub struct Heading {
     pub title: String,
     /// How the two directories of every run are called; else they have the names of their file systems.
     pub names: Vec<String>,
+    /// What readers must know besides, as paragraphs.
+    pub notes: Vec<String>,
 }
 
 /// The page of these results.
@@ -35,6 +37,9 @@ pub struct Heading {
 /// Errors: a plot cannot be drawn.
 pub fn page(reports: &[Report], heading: &Heading) -> Drawn<String> {
     let mut body = format!("<h1>{}</h1>\n", escape(&heading.title));
+    for note in &heading.notes {
+        writeln!(body, "<p>{}</p>", escape(note))?;
+    }
     let (grouped, alone): (Vec<Report>, Vec<Report>) =
         reports.iter().cloned().partition(|report| report.conditions.group.is_some());
     if !grouped.is_empty() {

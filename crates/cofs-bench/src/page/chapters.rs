@@ -6,6 +6,8 @@
 
 use std::{collections::BTreeSet, fmt::Write};
 
+use cofs_types::size::show_size;
+
 use super::{
     Drawn,
     chart::{Line, Scale, lines},
@@ -262,11 +264,12 @@ impl<'a> Chapter<'a> {
         names.dedup();
         let colored = colored(&names);
         let fixed = at.map(|at| format!(", {} {fixed}", points::short(at))).unwrap_or_default();
+        let sizes = points.first().map(|point| sizes(point)).unwrap_or_default();
         let rates = points.iter().any(|point| point.unit == Unit::OperationsPerSecond);
         let what = if rates { "Time per operation" } else { "Bandwidth" };
         writeln!(
             body,
-            "<h3>{what} against {}, {} ({suite}{fixed})</h3>\n{}\n<div class=\"grid\">",
+            "<h3>{what} against {}, {} ({suite}{fixed}{sizes})</h3>\n{}\n<div class=\"grid\">",
             escape(&axis.name),
             sharing(suite, own),
             legend_of(&colored.iter().map(|(color, _, name)| (*color, *name)).collect::<Vec<_>>())
@@ -296,6 +299,22 @@ fn measured(point: &Point) -> [f64; 3] {
         Unit::OperationsPerSecond => point.mean_micros.map(|micros| micros / 1e3),
         _ => point.value,
     }
+}
+
+/// How large what is written and read is.
+fn sizes(point: &Point) -> String {
+    let said = |name: &str, words: &str| {
+        let bytes = point.settings.get(name).filter(|bytes| **bytes > 0.0)?;
+        let size = show_size(*bytes as u64).replace(".00 ", " ").replace(".0 ", " ");
+        Some(format!(", {words} {size}"))
+    };
+    match point.suite.as_str() {
+        "metarates" => said("small", "written files of"),
+        "mdtest" => said("write_bytes", "files of"),
+        "ior" => said("transfer", "transfers of"),
+        _ => None,
+    }
+    .unwrap_or_default()
 }
 
 fn sharing(suite: &str, own: bool) -> &'static str {

@@ -164,6 +164,8 @@ th:first-child, td:first-child { text-align: left; }
 .ratios td small { display: block; color: #555; font-size: .74rem; }
 .verdict { margin: .4rem 0 .8rem; padding-left: 0; list-style: none; }
 .verdict li { margin: .25rem 0; padding-left: .7rem; border-left: 4px solid #bbb; }
+.verdict ul { margin: .1rem 0 0; padding-left: 1.3rem; list-style: disc; }
+.verdict ul li { border: 0; padding: 0; margin: .1rem 0; }
 .verdict .helps { border-color: #0072b2; }
 .verdict .hurts { border-color: #d55e00; }
 pre { overflow-x: auto; background: #f6f6f6; padding: .6rem; font-size: .8rem; }

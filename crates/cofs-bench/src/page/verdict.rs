@@ -1,8 +1,6 @@
 //! What helps and what does not, told from ratios: what is faster or slower in every repeat, by how much, and where
 //! what depends on circumstances is best and worst.
 
-use std::fmt::Write;
-
 use super::{
     html::{escape, times},
     points::{self, settings},
@@ -180,21 +178,27 @@ impl Comparison {
     }
 }
 
-/// Sentences on what helps, what does not, and what depends on what.
+/// Sentences on what helps, what does not, and what depends on what; the strongest first.
 pub fn sentences(comparisons: &[Comparison]) -> String {
-    let standings = standings(comparisons);
+    let mut standings = standings(comparisons);
+    standings.sort_by(|a, b| b.ratio.ln().abs().total_cmp(&a.ratio.ln().abs()));
+    let of = |verdict| standings.iter().filter(move |one| one.verdict() == verdict);
     let mut out = String::from("<ul class=\"verdict\">\n");
     for (verdict, class, words) in [
         (Verdict::Helps, "helps", "Helps"),
         (Verdict::Hurts, "hurts", "Does not help"),
-        (Verdict::Depends, "", "Depends"),
         (Verdict::Alike, "", "Cannot be told apart"),
     ] {
-        let mine: Vec<String> =
-            standings.iter().filter(|one| one.verdict() == verdict).map(Standing::said).collect();
+        let mine: Vec<String> = of(verdict).map(Standing::said).collect();
         if !mine.is_empty() {
             out.push_str(&format!("<li class=\"{class}\">{words}: {}.</li>\n", mine.join("; ")));
         }
+    }
+    let depends: Vec<String> = of(Verdict::Depends)
+        .map(|one| format!("<li>{}{}.</li>\n", one.said(), one.circumstances()))
+        .collect();
+    if !depends.is_empty() {
+        out.push_str(&format!("<li>Depends:<ul>{}</ul></li>\n", depends.concat()));
     }
     out + "</ul>\n"
 }
@@ -242,7 +246,7 @@ mod tests {
             "{said}"
         );
         assert!(
-            said.contains("of 2 faster in 1, slower in 1; 0.20× with 1 process, shared, against b"),
+            said.contains("of 2 comparisons surely faster in 1, slower in 1; from 0.20× with 1 process, shared, against b to 2.1×"),
             "{said}"
         );
         assert!(said.contains("Cannot be told apart: <b>open</b> 1.0× (0.90 to 1.1)."), "{said}");

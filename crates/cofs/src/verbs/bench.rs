@@ -162,6 +162,10 @@ struct PageArgs {
 
     #[arg(long, value_name = "TEXT", default_value = "What was measured")]
     title: String,
+
+    /// A paragraph that readers need to understand the results; may be given several times.
+    #[arg(long = "note", value_name = "TEXT")]
+    notes: Vec<String>,
 }
 
 fn write_page(args: &PageArgs) -> Done {
@@ -174,7 +178,7 @@ fn write_page(args: &PageArgs) -> Done {
         })?;
         all.extend(found);
     }
-    let heading = Heading { title: args.title.clone(), names: args.names.clone() };
+    let heading = Heading { title: args.title.clone(), names: args.names.clone(), notes: args.notes.clone() };
     let page =
         page(&all, &heading).map_err(|error| Failure::new(format!("cannot draw the page: {error}")))?;
     std::fs::write(&args.page, page).map_err(|error| Failure::io("cannot write", &args.page, &error))
