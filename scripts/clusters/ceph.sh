@@ -85,5 +85,7 @@ cluster_mount() {
 }
 
 cluster_stop() {
+    # Clients stay after they are unmounted, and then wait for servers for ever.
+    end_of "$1"/run/client-*.pid
     end_of "$1"/run/{mds.a,osd.0,mgr.x,mon.a}.pid
 }

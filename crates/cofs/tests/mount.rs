@@ -307,6 +307,40 @@ fn both_transports_and_both_data_paths_serve() {
 }
 
 #[test]
+fn the_kernel_does_not_write_to_another_fuse_file_system_for_us() {
+    if skip() {
+        return;
+    }
+    let passthrough = |store: &str| -> bool {
+        let status: serde_json::Value =
+            serde_json::from_str(&run(&["status", store, "--output", "json"])).unwrap();
+        status["mount"]["passthrough"].as_bool().unwrap()
+    };
+    let (below, above) = (scratch(), scratch());
+    let store = format(&below);
+    let mounted_below = Mounted::new(&below, &store, &["-o", "passthrough=off"]);
+    // A volume whose pool alone lies on FUSE.
+    let pool = format!("default={}", mounted_below.path("pool").display());
+    let (store, meta) = (path_str(&above, "store"), path_str(&above, "meta"));
+    run(&["format", &store, "--meta", &meta, "--pool", &pool]);
+    let mounted = Mounted::new(&above, &store, &[]);
+    assert!(!passthrough(&store), "nobody would flush what the kernel writes");
+    let large: Vec<u8> = (0..3_000_000u32).map(|at| (at / 5) as u8).collect();
+    fs::write(mounted.path("large"), &large).unwrap();
+    assert!(fs::read(mounted.path("large")).unwrap() == large);
+    mounted.unmount();
+    // Who knows the file system below may say so.
+    let mounted = Mounted::new(&above, &store, &["-o", "passthrough=on"]);
+    let local = scratch();
+    let plain = format(&local);
+    let mounted_plain = Mounted::new(&local, &plain, &[]);
+    assert_eq!(passthrough(&store), passthrough(&plain), "where it can be had at all");
+    mounted_plain.unmount();
+    mounted.unmount();
+    mounted_below.unmount();
+}
+
+#[test]
 fn a_live_volume_answers_for_its_store_and_for_its_paths() {
     if skip() {
         return;

@@ -259,10 +259,16 @@ impl<'a> Chapter<'a> {
         if axis.values.len() < 2 {
             return Ok(());
         }
-        let mut names: Vec<(usize, &str)> = points.iter().map(|p| (p.place, p.target.as_str())).collect();
+        // The colours are those of the whole chapter; what was measured at one place of this axis only is no line in it.
+        let mut names: Vec<(usize, &str)> =
+            self.points.iter().map(|p| (p.place, p.target.as_str())).collect();
         names.sort_unstable();
         names.dedup();
-        let colored = colored(&names);
+        let mut colored = colored(&names);
+        colored.retain(|(_, place, name)| {
+            let mine = points.iter().filter(|point| point.place == *place && point.target == *name);
+            axis_of(&mine.copied().collect::<Vec<_>>(), &axis.name).values.len() > 1
+        });
         let fixed = at.map(|at| format!(", {} {fixed}", points::short(at))).unwrap_or_default();
         let sizes = points.first().map(|point| sizes(point)).unwrap_or_default();
         let rates = points.iter().any(|point| point.unit == Unit::OperationsPerSecond);

@@ -53,7 +53,8 @@ fn what_changes_together_is_one_axis() {
 #[test]
 fn the_page_stands_alone_and_escapes() {
     let reports = [report(1, 100, 10.0), report(2, 100, 12.0)];
-    let heading = Heading { title: "a < b".to_owned(), notes: vec!["c < d".to_owned()], ..Heading::default() };
+    let heading =
+        Heading { title: "a < b".to_owned(), notes: vec!["c < d".to_owned()], ..Heading::default() };
     let page = page(&reports, &heading).unwrap();
     assert_eq!(page.matches("<svg").count(), 3, "the ratios, the time per operation, the rate");
     assert!(page.contains("a &lt; b") && page.contains("<p>c &lt; d</p>"));

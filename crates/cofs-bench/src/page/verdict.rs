@@ -150,23 +150,24 @@ impl Standing<'_> {
     fn said(&self) -> String {
         let Self { faster, slower, all, .. } = self;
         let [least, most] = self.range.map(times);
-        let mut text = format!("<b>{}</b> {}× ({least} to {most}", escape(self.operation), times(self.ratio));
-        match self.verdict() {
-            Verdict::Helps if faster < all => write!(text, "; surely in {faster} of {all} comparisons"),
-            Verdict::Hurts if slower < all => write!(text, "; surely in {slower} of {all} comparisons"),
-            Verdict::Depends => write!(
-                text,
-                "; of {all} faster in {faster}, slower in {slower}; {}× {}, {}× {}",
-                times(self.worst.ratio),
-                escape(&self.worst.circumstances()),
-                times(self.best.ratio),
-                escape(&self.best.circumstances())
-            ),
-            _ => Ok(()),
-        }
-        // Writing to a string does not fail.
-        .ok();
-        text + ")"
+        let surely = match self.verdict() {
+            Verdict::Helps if faster < all => format!("; surely in {faster} of {all} comparisons"),
+            Verdict::Hurts if slower < all => format!("; surely in {slower} of {all} comparisons"),
+            _ => String::new(),
+        };
+        format!("<b>{}</b> {}× ({least} to {most}{surely})", escape(self.operation), times(self.ratio))
+    }
+
+    /// Where it is best and worst.
+    fn circumstances(&self) -> String {
+        let Self { faster, slower, all, worst, best, .. } = self;
+        format!(
+            ": of {all} comparisons surely faster in {faster}, slower in {slower}; from {}× {} to {}× {}",
+            times(worst.ratio),
+            escape(&worst.circumstances()),
+            times(best.ratio),
+            escape(&best.circumstances())
+        )
     }
 }
 

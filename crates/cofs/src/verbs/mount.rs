@@ -273,7 +273,10 @@ fn fuse_options(locked: &Locked, options: &MountOptions) -> cofs_fuse::MountOpti
             Transport::Uring => cofs_fuse::Transport::Uring,
             Transport::Dev => cofs_fuse::Transport::DevFuse,
         },
-        passthrough: options.passthrough.unwrap_or(true),
+        // The kernel opens a file of its own below for each open here, writes through that, and lets go of it without
+        // a FLUSH: to a FUSE server that is a handle which nobody flushes or syncs. MooseFS 3 then tells the size of
+        // before for a while after the close, which would be taken for the file's, and our fsync is of another handle.
+        passthrough: options.passthrough.unwrap_or_else(|| !locked.is_fuse_below()),
         stacking: options.stacking.unwrap_or(true),
         background: background().map(str::to_owned).collect(),
     }

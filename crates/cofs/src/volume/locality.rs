@@ -15,9 +15,21 @@ const LOCAL: &[(&str, u64)] = &[
     ("bcachefs", 0xca45_1a4e),
 ];
 
+/// FUSE_SUPER_MAGIC (`fs/fuse/inode.c` of Linux).
+const FUSE: u64 = 0x6573_5546;
+
 /// What cannot be asked counts as remote, too.
 pub fn is_local(file: impl AsFd) -> bool {
+    let magic = magic_of(file);
+    LOCAL.iter().any(|(_, local)| Some(*local) == magic)
+}
+
+/// Whether another FUSE file system serves it.
+pub fn is_fuse(file: impl AsFd) -> bool {
+    magic_of(file) == Some(FUSE)
+}
+
+fn magic_of(file: impl AsFd) -> Option<u64> {
     // The field's type differs between architectures; magic numbers have 32 bits.
-    let magic = rustix::fs::fstatfs(file).map_or(0, |stat| stat.f_type as u64 & 0xffff_ffff);
-    LOCAL.iter().any(|(_, local)| *local == magic)
+    rustix::fs::fstatfs(file).ok().map(|stat| stat.f_type as u64 & 0xffff_ffff)
 }

@@ -1,6 +1,7 @@
 //! Opening a volume that exists: configuration, lock, engine, name space, pools.
 
 use std::{
+    fs::File,
     path::{Path, PathBuf},
     sync::Arc,
     time::{Duration, Instant},
@@ -11,7 +12,7 @@ use cofs_placement::Placement;
 
 use super::{
     config::Config,
-    locality::is_local,
+    locality::{is_fuse, is_local},
     lock::StoreLock,
     parts::{open_engine, open_placement},
 };
@@ -93,9 +94,19 @@ impl Locked {
 
     /// Whether any pool lies where calls may have to wait for a network.
     pub fn is_remote_below(&self) -> bool {
+        self.any_pool(|directory| directory.is_none_or(|directory| !is_local(directory)))
+    }
+
+    /// Whether any pool lies on a FUSE file system, such as the clients of GlusterFS, MooseFS and Ceph are.
+    pub fn is_fuse_below(&self) -> bool {
+        self.any_pool(|directory| directory.is_some_and(is_fuse))
+    }
+
+    /// Whether it holds for any pool's directory; `None` is one that cannot be opened.
+    fn any_pool(&self, holds: impl Fn(Option<&File>) -> bool) -> bool {
         self.config.pools.iter().any(|pool| {
-            std::fs::File::open(self.store.join(&pool.directory))
-                .map_or(true, |directory| !is_local(&directory))
+            let directory = File::open(self.store.join(&pool.directory));
+            holds(directory.as_ref().ok())
         })
     }
 }
