@@ -269,11 +269,14 @@ most_mounts() { most_below "$1" "${EACH_MOUNTS[@]}"; }
 # Whether this cofs lets several mounts share a volume, before anything is started.
 check_sharing() {
     ((COFS_MOUNTS > 1)) || return 0
-    local TITLE="a local disk" status=0
-    STARTED=local
-    volume_up sharing "$COFS_MOUNTS" "$WORK/local/sharing" || status=1
+    local OUT=$WORK TITLE='' refused=''
+    STARTED=sharing
+    volume_up sharing "$COFS_MOUNTS" "$WORK/local/sharing" 2>/dev/null || refused=$(tail -n 1 "$WORK/log")
     STARTED=''
-    ((status == 0)) || { say "--cofs-mounts $COFS_MOUNTS: this cofs cannot have several mounts of a volume; say 1"; exit 2; }
+    if [[ -n $refused ]]; then
+        echo "compare-clusters: --cofs-mounts $COFS_MOUNTS: this cofs does not let several mounts share a volume ($refused); say 1" >&2
+        exit 2
+    fi
     unmount_last "${#SERVED[@]}"
     rm -rf "$WORK/local/sharing"
 }

@@ -16,16 +16,18 @@ suite_clusters() {
         skip "$CONFIG/clusters/compare" "$lacks"
         return 0
     fi
+    # shellcheck disable=SC2153 # COFS and WORK are ./test's
     run_case_within 900 "$CONFIG/clusters/compare" bash -euo pipefail -c "$(declare -f clusters_compare clusters_left); clusters_compare '$COFS' '$WORK'"
     run_case_within 120 "$CONFIG/clusters/ended" bash -euo pipefail -c "$(declare -f clusters_ended clusters_left); clusters_ended '$COFS' '$WORK'"
 }
 
 # What keeps cluster file systems from being had here; nothing if they can.
 clusters_lack() {
-    local name packages=()
+    local name packages=() CLUSTER_PACKAGES
     for name in gluster moosefs ceph; do
-        # shellcheck disable=SC1090
-        packages+=($(. "scripts/clusters/$name.sh"; printf '%s\n' "${CLUSTER_PACKAGES[@]}"))
+        # shellcheck source=scripts/clusters/gluster.sh
+        . "scripts/clusters/$name.sh"
+        packages+=("${CLUSTER_PACKAGES[@]}")
     done
     if ! (cofs_packages "${packages[@]}") >"$LOGS/packages.log" 2>&1; then
         echo "these packages cannot be had: ${packages[*]}; $LOGS/packages.log"

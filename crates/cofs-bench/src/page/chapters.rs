@@ -93,6 +93,7 @@ fn overview(body: &mut String, chapters: &[Chapter]) -> Drawn {
          processes and all that it was compared with; small: the least and the greatest of any repeat. Strong colour: every repeat \
          agrees. Surely faster: in every repeat.</p>"
     )?;
+    writeln!(body, "<div class=\"beside\">")?;
     let firsts = distinct(
         chapters.iter().flat_map(|chapter| chapter.comparisons.iter().map(|one| one.first.as_str())),
     );
@@ -103,7 +104,7 @@ fn overview(body: &mut String, chapters: &[Chapter]) -> Drawn {
         if within.len() < 2 && *firsts.first().unwrap_or(first) != *first {
             continue;
         }
-        writeln!(body, "<h3>{}</h3>", escape(first))?;
+        writeln!(body, "<div><h3>{}</h3>", escape(first))?;
         let heads: Vec<(String, usize)> =
             within.iter().map(|chapter| (format!("over {}", chapter.name), 2)).collect();
         let columns = sharings(within.len());
@@ -118,9 +119,29 @@ fn overview(body: &mut String, chapters: &[Chapter]) -> Drawn {
             }
             table.end_row();
         }
-        writeln!(body, "{}", table.end())?;
+        writeln!(body, "{}</div>", table.end())?;
     }
+    writeln!(body, "</div>")?;
     Ok(())
+}
+
+/// Operations in rows; what `by` tells apart in columns, shared and own.
+fn table<'c>(all: &'c [Comparison], word: &str, by: impl Fn(&'c Comparison) -> &'c String) -> String {
+    let columns = distinct(all.iter().map(|one| by(one).as_str()));
+    let heads: Vec<(String, usize)> = columns.iter().map(|column| (format!("{word} {column}"), 2)).collect();
+    let mut table = Ratios::new(&heads, &sharings(heads.len()));
+    for operation in distinct(all.iter().map(|one| one.operation.as_str())) {
+        table.row(operation);
+        for column in &columns {
+            for own in [false, true] {
+                let of =
+                    |one: &&Comparison| one.operation == operation && one.own == own && by(one) == column;
+                table.cell(ratio_of(&all.iter().filter(of).collect::<Vec<_>>()));
+            }
+        }
+        table.end_row();
+    }
+    table.end()
 }
 
 fn sharings(heads: usize) -> Vec<String> {
@@ -159,57 +180,32 @@ impl<'a> Chapter<'a> {
             let mine: Vec<Comparison> = self.of(first).cloned().collect();
             writeln!(
                 body,
-                "<h3>{}, against {} itself</h3>\n{}",
+                "<h3>{}, against {} itself</h3>\n{}{}",
                 escape(first),
                 escape(self.name),
-                sentences(&mine)
+                sentences(&mine),
+                table(&mine, "against", |one| &one.second)
             )?;
         }
-        self.ratios(body)?;
+        self.mounts(body)?;
         for suite in distinct(self.points.iter().map(|point| point.suite.as_str())) {
-            for own in [false, true] {
-                self.against(body, suite, own, PROCESSES, FILES)?;
-            }
-            for own in [false, true] {
-                self.against(body, suite, own, FILES, PROCESSES)?;
+            for (axis, fixed) in [(PROCESSES, FILES), (FILES, PROCESSES)] {
+                self.against(body, suite, false, axis, fixed)?;
+                self.against(body, suite, true, axis, fixed)?;
             }
         }
         Ok(())
     }
 
-    /// Every pair that was compared, and the other directory's mounts among themselves.
-    fn ratios(&self, body: &mut String) -> Drawn {
-        let mut pairs: Vec<(&str, &str)> = Vec::new();
-        for one in &self.comparisons {
-            if !pairs.contains(&(one.first.as_str(), one.second.as_str())) {
-                pairs.push((&one.first, &one.second));
-            }
-        }
-        let seconds = distinct(pairs.iter().map(|(_, second)| *second));
-        let (base, others) = seconds.split_first().map_or(("", &[][..]), |(base, others)| (*base, others));
-        let among: Vec<Vec<Comparison>> = others.iter().map(|other| self.among(other, base)).collect();
-        let heads = pairs.iter().copied().chain(others.iter().map(|other| (*other, base)));
-        let heads: Vec<(String, usize)> = heads.map(|(a, b)| (format!("{a} : {b}"), 2)).collect();
-        let mut table = Ratios::new(&heads, &sharings(heads.len()));
-        for operation in distinct(self.comparisons.iter().map(|one| one.operation.as_str())) {
-            table.row(operation);
-            let of = |all: &[Comparison], own: bool, pair: Option<(&str, &str)>| {
-                let mine = all.iter().filter(|one| {
-                    one.operation == operation
-                        && one.own == own
-                        && pair.is_none_or(|(first, second)| one.first == first && one.second == second)
-                });
-                ratio_of(&mine.collect::<Vec<_>>())
-            };
-            for pair in &pairs {
-                [false, true].into_iter().for_each(|own| table.cell(of(&self.comparisons, own, Some(*pair))));
-            }
-            for all in &among {
-                [false, true].into_iter().for_each(|own| table.cell(of(all, own, None)));
-            }
-            table.end_row();
-        }
-        writeln!(body, "<h3>Ratios</h3>\n{}", table.end())?;
+    /// What was compared with, among itself: such as more mounts as multiples of one.
+    fn mounts(&self, body: &mut String) -> Drawn {
+        let seconds = distinct(self.comparisons.iter().map(|one| one.second.as_str()));
+        let Some((base, others)) = seconds.split_first().filter(|(_, others)| !others.is_empty()) else {
+            return Ok(());
+        };
+        let among: Vec<Comparison> = others.iter().flat_map(|other| self.among(other, base)).collect();
+        let table = table(&among, "", |one| &one.first);
+        writeln!(body, "<h3>As multiples of {}</h3>\n{table}", escape(base))?;
         Ok(())
     }
 

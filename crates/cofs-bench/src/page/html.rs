@@ -158,6 +158,7 @@ table { border-collapse: collapse; font-size: .85rem; margin: .6rem 0; font-vari
 th, td { padding: .15rem .55rem; text-align: right; white-space: nowrap; border-bottom: 1px solid #eee; }
 th { color: #555; font-weight: 600; border-bottom: 1px solid #999; }
 th:first-child, td:first-child { text-align: left; }
+.beside { display: flex; flex-wrap: wrap; gap: 0 2.5rem; }
 .ratios td { text-align: center; border: 2px solid #fff; padding: .2rem .6rem; }
 .ratios td:first-child { text-align: left; }
 .ratios th { text-align: center; }

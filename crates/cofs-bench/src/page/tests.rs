@@ -18,7 +18,7 @@ fn report(processes: usize, files: u64, micros: f64) -> Report {
     let samples = |factor: f64| [0.9, 1.0, 1.1].map(|part| figure(micros * factor * part));
     Report {
         suite: "metarates".to_owned(),
-        options: json!({"metarates": {"files": files, "own": true}}),
+        options: json!({"metarates": {"files": files, "own": true, "small": 4096}}),
         processes,
         repeats: 3,
         conditions: Conditions::default(),
@@ -91,10 +91,11 @@ fn groups_are_chapters_with_their_verdicts() {
         "<th colspan=\"2\">over alpha</th><th colspan=\"2\">over beta</th>",
         "<h2>alpha</h2>",
         "Helps: <b>create</b> 2.0× (2.0 to 2.0).",
-        "Time per operation against processes, own directories (metarates, 100 files)",
-        "Time per operation against files, own directories (metarates, 4 processes)",
+        "Time per operation against processes, own directories (metarates, 100 files, written files of 4 KiB)",
+        "Time per operation against files, own directories (metarates, 4 processes, written files of 4 KiB)",
+        "<th colspan=\"2\">against &lt;alpha&gt; 1 mounts</th><th colspan=\"2\">against &lt;alpha&gt; 2 mounts</th>",
         // Half the rate through two mounts: computed from the two results with 2 processes.
-        "<th colspan=\"2\">&lt;alpha&gt; 2 mounts : &lt;alpha&gt; 1 mounts</th>",
+        "As multiples of &lt;alpha&gt; 1 mounts",
         "<b>0.50</b>",
     ] {
         assert!(page.contains(expected), "{expected}\n{page}");

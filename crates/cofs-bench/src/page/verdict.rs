@@ -10,7 +10,7 @@ use crate::{Report, Unit, report::Row};
 /// A median that is further from 1 than this is said to help or not.
 const MATTERS: f64 = 1.1;
 /// Fewer operations than these in a phase say nothing (such as making the one directory of all).
-const OPERATIONS_MIN: u64 = 8;
+const OPERATIONS_MIN: u64 = 16;
 
 /// One phase of one result: the first directory against the other.
 #[derive(Clone, PartialEq, Debug)]
