@@ -126,7 +126,7 @@ fn overview(body: &mut String, chapters: &[Chapter]) -> Drawn {
 }
 
 /// Operations in rows; what `by` tells apart in columns, shared and own.
-fn table<'c>(all: &'c [Comparison], word: &str, by: impl Fn(&'c Comparison) -> &'c String) -> String {
+fn table(all: &[Comparison], word: &str, by: impl Fn(&Comparison) -> &String) -> String {
     let columns = distinct(all.iter().map(|one| by(one).as_str()));
     let heads: Vec<(String, usize)> = columns.iter().map(|column| (format!("{word} {column}"), 2)).collect();
     let mut table = Ratios::new(&heads, &sharings(heads.len()));
