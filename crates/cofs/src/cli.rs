@@ -42,7 +42,7 @@ enum Verb {
     Gc(verbs::gc::Args),
     Dump(verbs::dump::Args),
     Load(verbs::load::Args),
-    Bench(verbs::bench::Args),
+    Bench(Box<verbs::bench::Args>),
     Config(verbs::config::Args),
     Man(verbs::man::Args),
     Completions(verbs::completions::Args),
