@@ -3,15 +3,16 @@
 use std::path::{Path, PathBuf};
 
 use cofs_bench::{
-    Btio, Heading, Io, Ior, Kind, Launcher, Mdtest, Metabench, Metarates, Mptio, Options, Place, Told, Tree,
-    clean, csv, join, page, place, results, run as measure, table, work,
+    Btio, Heading, Io, Ior, Kind, Launcher, Mdtest, Metabench, Metarates, Mptio, Options, Place, Profile,
+    Step, Told, Tree, clean, csv, join, join_profile, page, place, results, run as measure, run_profile,
+    score_table, table, work,
 };
 use serde_json::{json, to_value};
 
 use crate::{
     failure::{Done, Failure, plain},
     output::{self, Format},
-    progress::Progress,
+    progress::{Progress, Sign},
 };
 
 /// Measure a directory of any file system, or two in turns.
@@ -35,6 +36,10 @@ enum What {
     Metabench(Measured<Metabench>),
     Mptio(Measured<Mptio>),
     Btio(Measured<Btio>),
+    /// Measure the set that matters, in one go, with one score: easy and hard, metadata and data, and find.
+    ///
+    /// The phases and the score are IO500's; how long they take is not.
+    Suite(SuiteArgs),
     /// Make one page, with plots and tables, of results (of `cofs bench --output json`).
     Report(PageArgs),
     /// Remove what runs that failed have left in DIR.
@@ -133,6 +138,7 @@ pub fn run(args: &Args, form: Format, progress: Progress) -> Done {
         What::Worker => {
             work().map_err(|error| Failure::new(format!("a worker of a bench: {}", plain(&error))))
         }
+        What::Suite(args) => bench_suite(args, form, progress),
         What::Report(args) => write_page(args),
         What::Clean { directory } => remove(directory, form),
         What::Metarates(args) => bench(args, form, progress),
@@ -144,6 +150,53 @@ pub fn run(args: &Args, form: Format, progress: Progress) -> Done {
         What::Mptio(args) => bench(args, form, progress),
         What::Btio(args) => bench(args, form, progress),
     }
+}
+
+#[derive(clap::Args, Debug)]
+struct SuiteArgs {
+    /// How much is done.
+    #[arg(long, value_enum, default_value = "quick")]
+    profile: ProfileName,
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum ProfileName {
+    /// Some minutes on a disk of this decade.
+    Quick,
+    /// Long enough that caches do not do all of it.
+    Full,
+}
+
+fn bench_suite(args: &SuiteArgs, form: Format, progress: Progress) -> Done {
+    let profile = match args.profile {
+        ProfileName::Quick => Profile::Quick,
+        ProfileName::Full => Profile::Full,
+    };
+    // Each test of the profile puts its own suite there.
+    let options = options(Ior::default().into(), &args.common)?;
+    if let Some(place) = options.place.as_ref().filter(|place| place.rank > 0) {
+        return join_profile(profile, &options, place).map_err(|error| failed(&error));
+    }
+    let sign = progress.count("measuring");
+    let outcome = run_profile(profile, &options, &mut |step| show(&sign, step));
+    drop(sign);
+    let outcome = outcome.map_err(|error| failed(&error))?;
+    match form {
+        Format::Table => Ok(output::print(&score_table(&outcome))?),
+        Format::Csv => Ok(output::print(&csv(&outcome.reports))?),
+        Format::Json => {
+            let outcome = to_value(&outcome).map_err(|error| Failure::new(error.to_string()))?;
+            Ok(output::document(form, &outcome)?)
+        }
+    }
+}
+
+fn show(sign: &Sign, step: &Step) {
+    sign.set_length(step.of as u64);
+    sign.set_position(step.done as u64);
+    sign.set_message(step.what.to_owned());
 }
 
 #[derive(clap::Args, Debug)]
@@ -211,11 +264,7 @@ fn bench<S: clap::Args + Clone + Into<Kind>>(args: &Measured<S>, form: Format, p
         return join(&options, place).map_err(|error| failed(&error));
     }
     let sign = progress.count("measuring");
-    let report = measure(&options, &mut |step| {
-        sign.set_length(step.of as u64);
-        sign.set_position(step.done as u64);
-        sign.set_message(step.what.to_owned());
-    });
+    let report = measure(&options, &mut |step| show(&sign, step));
     drop(sign);
     let report = report.map_err(|error| failed(&error))?;
     match form {
