@@ -269,7 +269,7 @@ pub(crate) fn duration(nanos: u64) -> String {
 }
 
 /// Columns as wide as they must be; the first reads from the left, the others from the right.
-fn columns(rows: &[Vec<String>]) -> String {
+pub(crate) fn columns(rows: &[Vec<String>]) -> String {
     let width = |column: usize| {
         rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)
     };
