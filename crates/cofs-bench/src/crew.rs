@@ -22,9 +22,10 @@ use crate::{
 
 /// Questions to a clock, of which the quickest counts.
 const PINGS: usize = 5;
-/// All workers begin a phase at one time, which is this far off, and a little more for each worker to be told.
+/// All workers begin a phase at one time, which is this far off, and a little more for each worker to be told and to get
+/// ready.
 const BEGIN_IN: Duration = Duration::from_millis(1);
-const BEGIN_PER_WORKER: Duration = Duration::from_micros(30);
+const BEGIN_PER_WORKER: Duration = Duration::from_micros(100);
 /// How long a worker of this machine may take to end when it is told to.
 const END_WITHIN: Duration = Duration::from_secs(5);
 /// How long ranks that come late are still told why there will be no run.

@@ -28,8 +28,20 @@ impl Default for Latencies {
 }
 
 impl Latencies {
+    /// Nothing is recorded, and all of the memory is there: counting into memory that is not there yet takes longer than a
+    /// short operation.
+    pub fn reset(&mut self) {
+        // Writes zeros.
+        self.0.reset();
+    }
+
     pub fn record(&mut self, nanos: u64) {
         self.0.saturating_record(nanos.max(1));
+    }
+
+    /// The same time of so many operations.
+    pub fn record_many(&mut self, nanos: u64, count: u64) {
+        self.0.saturating_record_n(nanos.max(1), count);
     }
 
     pub fn pack(&self) -> Packed {

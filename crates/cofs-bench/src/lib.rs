@@ -43,5 +43,7 @@ pub use results::results;
 pub use runner::{Step, join, run};
 pub use scratch::{clean, left};
 pub use suite::{Need, Observer, Phase, Suite, Unit};
-pub use suites::{Btio, Io, Ior, Kind, Mdtest, Metabench, Metarates, Mptio, Tree};
-pub use worker::{Seat, work};
+pub use suites::{
+    Btio, Dataset, Io, Ior, Kind, Mdtest, Metabench, Metarates, Mptio, Python, Source, Tool, Tree,
+};
+pub use worker::{Seat, alone, work};

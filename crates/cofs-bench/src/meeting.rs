@@ -9,7 +9,7 @@ use std::{
         atomic::{AtomicBool, Ordering},
         mpsc::SyncSender,
     },
-    thread,
+    thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
 
@@ -28,8 +28,12 @@ const NAMED_WITHIN: Duration = Duration::from_secs(10);
 /// Between two tries.
 const TRY_EVERY: Duration = Duration::from_millis(50);
 
-/// The door that rank 0 keeps open until all are there.
-pub struct Door(Arc<AtomicBool>);
+/// The door that rank 0 keeps open until all are there. When this goes, the port is free: the ranks of a further run, who
+/// come at once, find that run or nobody.
+pub struct Door {
+    open: Arc<AtomicBool>,
+    keeper: Option<JoinHandle<()>>,
+}
 
 impl Door {
     /// Listens at `meeting`, or at its port on all addresses where its host is not an address of this machine
@@ -39,7 +43,7 @@ impl Door {
         listener.set_nonblocking(true)?;
         let open = Arc::new(AtomicBool::new(true));
         let still_open = open.clone();
-        thread::Builder::new().name("door".to_owned()).spawn(move || {
+        let keeper = thread::Builder::new().name("door".to_owned()).spawn(move || {
             while still_open.load(Ordering::Relaxed) {
                 match listener.accept() {
                     Ok((stream, _)) => admit(stream, &events),
@@ -47,13 +51,17 @@ impl Door {
                 }
             }
         })?;
-        Ok(Self(open))
+        Ok(Self { open, keeper: Some(keeper) })
     }
 }
 
 impl Drop for Door {
     fn drop(&mut self) {
-        self.0.store(false, Ordering::Relaxed);
+        self.open.store(false, Ordering::Relaxed);
+        if let Some(keeper) = self.keeper.take() {
+            // It has nothing to say.
+            let _ = keeper.join();
+        }
     }
 }
 

@@ -97,7 +97,7 @@ mod tests {
             directory: "/a".into(),
             mounts: vec!["/b".into(), "/c".into()],
             versus: Some("/v".into()),
-            ..Options::new(crate::Metarates { files: 1, own: false, small: 1, made: 0 }.into())
+            ..Options::new(crate::Metarates::new(1).into())
         };
         let firsts: Vec<PathBuf> = (0..5).map(|rank| options.targets(rank).remove(0)).collect();
         assert_eq!(firsts, ["/a", "/b", "/c", "/a", "/b"].map(PathBuf::from));

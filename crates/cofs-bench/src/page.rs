@@ -145,15 +145,16 @@ fn section(body: &mut String, suite: &str, points: &[Point]) -> Drawn {
     if varied.is_empty() {
         return Ok(());
     }
-    writeln!(body, "<h2>{}</h2>", escape(suite))?;
+    let mut plotted = String::new();
     for axis in &varied {
         let rates = points.iter().any(|point| point.unit == Unit::OperationsPerSecond);
         if axis.counts_clients() && rates {
-            writeln!(body, "<h3>Time per operation against {}</h3>", escape(&axis.name))?;
-            plots(body, &points, axis, &varied, Measure::TimePerOperation)?;
+            plots(&mut plotted, &points, axis, &varied, Measure::TimePerOperation)?;
         }
-        writeln!(body, "<h3>{} against {}</h3>", Measure::Value.title(&points), escape(&axis.name))?;
-        plots(body, &points, axis, &varied, Measure::Value)?;
+        plots(&mut plotted, &points, axis, &varied, Measure::Value)?;
+    }
+    if !plotted.is_empty() {
+        writeln!(body, "<h2>{}</h2>\n{plotted}", escape(suite))?;
     }
     Ok(())
 }
@@ -170,6 +171,9 @@ enum Measure {
 impl Measure {
     fn title(self, points: &[&Point]) -> &'static str {
         let all = |unit| points.iter().all(|point| point.unit == unit);
+        if self == Self::TimePerOperation {
+            return "Time per operation";
+        }
         if all(Unit::OperationsPerSecond) {
             "Rate"
         } else if all(Unit::MebibytesPerSecond) {
@@ -198,12 +202,13 @@ impl Measure {
     }
 }
 
+/// With a heading; nothing where nothing makes a line.
 fn plots(body: &mut String, points: &[&Point], axis: &Axis, varied: &[Axis], measure: Measure) -> Drawn {
+    let what = measure.title(points);
     let shown = |point: &&&Point| measure == Measure::Value || point.unit == Unit::OperationsPerSecond;
     let points: Vec<&Point> = points.iter().filter(shown).copied().collect();
     let series = points::series(&points, axis, varied);
-    writeln!(body, "{}", html::legend(&series))?;
-    writeln!(body, "<div class=\"grid\">")?;
+    let mut grid = String::new();
     for (phase, unit) in points::phases(&points) {
         let drawn: Vec<Line> = series
             .iter()
@@ -219,10 +224,13 @@ fn plots(body: &mut String, points: &[&Point], axis: &Axis, varied: &[Axis], mea
             .collect();
         if drawn.iter().any(|line| line.places.len() > 1) {
             let plot = lines(&phase, &axis.labels(), measure.label(unit), &axis.name, &drawn, Scale::Linear)?;
-            writeln!(body, "{}", figure(&plot, ""))?;
+            writeln!(grid, "{}", figure(&plot, ""))?;
         }
     }
-    writeln!(body, "</div>")?;
+    if !grid.is_empty() {
+        writeln!(body, "<h3>{what} against {}</h3>", escape(&axis.name))?;
+        writeln!(body, "{}\n<div class=\"grid\">\n{grid}</div>", html::legend(&series))?;
+    }
     Ok(())
 }
 

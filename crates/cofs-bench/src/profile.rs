@@ -1,6 +1,6 @@
 //! The set that matters, in one go, with one score: easy and hard, metadata and data, and find, after IO500 (io500.org).
 //!
-//! Sources of the phases and of the score: IO500's rules of SC24. Metadata phases count thousands of operations a
+//! Sources of the phases and of the score: IO500's program (github.com/IO500/io500, src/phase_*.c). Metadata phases count thousands of operations a
 //! second, data phases GiB/s; each half's score is the geometric mean of its phases, and the score of the whole is the
 //! geometric mean of the halves. What differs stands in docs/bench.md.
 
@@ -8,21 +8,36 @@ use std::{fmt::Write, io};
 
 use clap::{Args, Command, FromArgMatches};
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 
 use crate::{
     Ior, Kind, Mdtest, Options, Place, Report, Step, Tree, Unit, join,
     report::{Row, columns, number},
     run,
+    runner::check,
 };
 
 /// How much is done.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Profile {
     /// Some minutes on a disk of this decade.
     Quick,
     /// Long enough that caches do not do all of it.
     Full,
+    /// Only to see that all of it works: its figures say nothing.
+    #[value(hide = true)]
+    Trial,
+}
+
+impl Profile {
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Quick => "quick",
+            Self::Full => "full",
+            Self::Trial => "trial",
+        }
+    }
 }
 
 /// The half of the score that a phase belongs to.
@@ -66,6 +81,7 @@ struct Size {
 
 const QUICK: Size = Size { items: "2000", easy_block: "256M", hard_segments: "2000", tree_files: "20000" };
 const FULL: Size = Size { items: "50000", easy_block: "4G", hard_segments: "40000", tree_files: "500000" };
+const TRIAL: Size = Size { items: "20", easy_block: "4M", hard_segments: "20", tree_files: "30" };
 const TREE_PER_DIRECTORY: &str = "1000";
 
 const EASY_DATA: &[(&str, &str)] = &[("write", "ior-easy-write"), ("read", "ior-easy-read")];
@@ -96,36 +112,24 @@ impl Profile {
         let size = match self {
             Self::Quick => QUICK,
             Self::Full => FULL,
+            Self::Trial => TRIAL,
         };
         // What one process wrote is read by the next, so that it does not come from its own cache.
         let next = if processes > 1 { "1" } else { "0" };
-        let data = |suite: Ior, phases| Test {
-            suite: suite.into(),
-            phases,
-            half: Half::Data,
-            things: 0,
-            alone: false,
-        };
-        let metadata = |suite: Mdtest, phases| Test {
-            suite: suite.into(),
-            phases,
-            half: Half::Metadata,
-            things: 0,
-            alone: false,
-        };
-        let easy = told(&["-F", "-C", "-e", "-t", "1M", "-b", size.easy_block])?;
-        let hard = told(&["--hard", "-s", size.hard_segments])?;
-        let own = told(&["-F", "-u", "-n", size.items, "-N", next])?;
-        let shared = told(&["--hard", "-n", size.items, "-N", next])?;
-        let tree: Tree = told(&["--files", size.tree_files, "--per-directory", TREE_PER_DIRECTORY])?;
-        // Its files, its directories, and its top.
-        let things = tree.files + tree.files.div_ceil(tree.per_directory) + 1;
+        let test = |suite: Kind, phases, half| Test { suite, phases, half, things: 0, alone: false };
+        let easy: Ior = told(&["-F", "-C", "-g", "-e", "-t", "2M", "-b", size.easy_block])?;
+        let hard: Ior = told(&["--hard", "-s", size.hard_segments])?;
+        let own: Mdtest = told(&["-F", "-u", "-L", "-Y", "-n", size.items, "-N", next])?;
+        let shared: Mdtest = told(&["--hard", "-Y", "-n", size.items, "-N", next])?;
+        let tree: Tree =
+            told(&["--tools", "find", "--files", size.tree_files, "--per-directory", TREE_PER_DIRECTORY])?;
+        let things = tree.things();
         let find = Test { suite: tree.into(), phases: FIND, half: Half::Metadata, things, alone: true };
         Ok(vec![
-            data(easy, EASY_DATA),
-            metadata(own, EASY_METADATA),
-            data(hard, HARD_DATA),
-            metadata(shared, HARD_METADATA),
+            test(easy.into(), EASY_DATA, Half::Data),
+            test(own.into(), EASY_METADATA, Half::Metadata),
+            test(hard.into(), HARD_DATA, Half::Data),
+            test(shared.into(), HARD_METADATA, Half::Metadata),
             find,
         ])
     }
@@ -164,29 +168,44 @@ pub struct Outcome {
     pub reports: Vec<Report>,
 }
 
+impl Outcome {
+    /// The phases that count as those of one suite, so that they can be plotted and compared like any other.
+    ///
+    /// Errors: a profile that this version does not know so.
+    pub fn report(&self) -> io::Result<Report> {
+        let first = self.reports.first().ok_or_else(|| io::Error::other("a profile without results"))?;
+        let tests = self.profile.tests(first.processes)?;
+        let counts = |row: &Row| self.scores.iter().any(|score| score.name == row.phase);
+        let rows = tests.iter().zip(&self.reports).flat_map(|(test, report)| test.rows(report));
+        Ok(Report {
+            suite: "suite".to_owned(),
+            options: json!({ "suite": { "profile": self.profile.name() } }),
+            rows: rows.filter(counts).collect(),
+            original: vec![score_table(self)],
+            ..first.clone()
+        })
+    }
+}
+
 /// Runs all of a profile. What `options` say besides the suite holds for each test of it.
 ///
-/// Errors: those of [`run`].
+/// Errors: those of [`run`]; those of options and directories, for all tests, before the first one writes anything.
 pub fn run_profile(
     profile: Profile,
     options: &Options,
     progress: &mut dyn FnMut(&Step),
 ) -> io::Result<Outcome> {
-    let (mut scores, mut reports) = (Vec::new(), Vec::new());
-    let tests = profile.tests(options.processes)?;
+    let tests = tests(profile, options)?;
     let of = tests.len();
-    for (at, test) in tests.into_iter().enumerate() {
-        let mut options = Options { suite: test.suite.clone(), ..options.clone() };
-        if test.alone {
-            (options.place, options.processes) = (None, 1);
-        }
+    tests.iter().try_for_each(|test| check(&test.options(options)).map_err(|error| test.named(error)))?;
+    let (mut scores, mut reports) = (Vec::new(), Vec::new());
+    for (at, test) in tests.iter().enumerate() {
         let name = test.suite.suite().name();
         let mut told = |step: &Step| {
             let what = format!("test {} of {of} ({name}), {}", at + 1, step.what);
             progress(&Step { what: &what, ..*step });
         };
-        let report = run(&options, &mut told)
-            .map_err(|error| io::Error::new(error.kind(), format!("{name}: {error}")))?;
+        let report = run(&test.options(options), &mut told).map_err(|error| test.named(error))?;
         scores.extend(test.scores(&report));
         reports.push(report);
     }
@@ -204,21 +223,46 @@ pub fn run_profile(
 ///
 /// Errors: those of [`join`].
 pub fn join_profile(profile: Profile, options: &Options, place: &Place) -> io::Result<()> {
-    let tests = profile.tests(options.processes)?;
-    tests.into_iter().filter(|test| !test.alone).try_for_each(|test| {
-        let options = Options { suite: test.suite, ..options.clone() };
-        join(&options, place)
-    })
+    let tests = tests(profile, options)?;
+    tests.iter().filter(|test| !test.alone).try_for_each(|test| join(&test.options(options), place))
+}
+
+/// Errors: an option that does not go together with a profile.
+fn tests(profile: Profile, options: &Options) -> io::Result<Vec<Test>> {
+    match options.seconds {
+        Some(_) => {
+            Err(io::Error::other("--seconds does not bound a profile: --profile says how much is done"))
+        }
+        None => profile.tests(options.processes),
+    }
 }
 
 impl Test {
-    fn scores(&self, report: &Report) -> Vec<Score> {
-        let row = |phase: &str| report.rows.iter().find(|row| row.phase == phase);
-        let all = self.phases.iter().filter_map(|(phase, name)| Some((row(phase)?, name)));
-        all.map(|(row, name)| self.score(row, name)).collect()
+    fn options(&self, all: &Options) -> Options {
+        let mut options = Options { suite: self.suite.clone(), ..all.clone() };
+        if self.alone {
+            (options.place, options.processes) = (None, 1);
+        }
+        options
     }
 
-    fn score(&self, row: &Row, name: &str) -> Score {
+    fn named(&self, error: io::Error) -> io::Error {
+        io::Error::new(error.kind(), format!("{}: {error}", self.suite.suite().name()))
+    }
+
+    /// The rows of the phases that count, as IO500 calls them.
+    fn rows(&self, report: &Report) -> Vec<Row> {
+        let row = |phase: &str| report.rows.iter().find(|row| row.phase == phase);
+        let named =
+            |(phase, name): &(&str, &str)| Some(Row { phase: (*name).to_owned(), ..row(phase)?.clone() });
+        self.phases.iter().filter_map(named).collect()
+    }
+
+    fn scores(&self, report: &Report) -> Vec<Score> {
+        self.rows(report).iter().map(|row| self.score(row)).collect()
+    }
+
+    fn score(&self, row: &Row) -> Score {
         let scaled = |value: f64| match row.unit {
             Unit::OperationsPerSecond => value / 1e3,
             Unit::MebibytesPerSecond => value / 1024.0,
@@ -230,7 +274,7 @@ impl Test {
             [versus.ratio, least, most]
         });
         let other = versus.map(|versus| scaled(versus.median.value));
-        Score { name: name.to_owned(), half: self.half, value: scaled(row.median.value), other, ratio }
+        Score { name: row.phase.clone(), half: self.half, value: scaled(row.median.value), other, ratio }
     }
 }
 
@@ -274,6 +318,10 @@ pub fn score_table(outcome: &Outcome) -> String {
     sum("data", Half::Data.unit(), |total| total.data);
     sum("score", "", |total| total.score);
     let mut out = String::new();
+    if let Some(report) = outcome.reports.first() {
+        let Report { processes, repeats, .. } = report;
+        let _ = writeln!(out, "suite {}: {processes} processes, median of {repeats}", outcome.profile.name());
+    }
     let environments = outcome.reports.first().map_or(&[][..], |report| &report.environments);
     for (letter, environment) in ["A", "B"].iter().zip(environments) {
         // Writing to a string does not fail.
@@ -288,7 +336,7 @@ mod tests {
 
     #[test]
     fn every_phase_that_counts_is_one_of_its_suite() {
-        for profile in [Profile::Quick, Profile::Full] {
+        for profile in [Profile::Quick, Profile::Full, Profile::Trial] {
             for processes in [1, 4] {
                 for test in profile.tests(processes).unwrap() {
                     let suite = test.suite.suite();

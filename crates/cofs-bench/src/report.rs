@@ -24,6 +24,10 @@ pub struct Figure {
     /// From the first worker's begin to the last one's end.
     pub seconds: f64,
     pub operations: u64,
+    /// How many of them were timed one by one; of operations that take less than a reading of the clock is worth, some
+    /// stand for the others.
+    #[serde(default)]
+    pub timed: u64,
     pub bytes: u64,
     /// What the suite counted besides.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]

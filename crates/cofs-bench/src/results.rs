@@ -1,10 +1,10 @@
 //! Results that were written (`cofs bench --output json`), read again: documents one after the other, each a
-//! report, a list of them, or what holds them as `reports`.
+//! report, the outcome of a profile, a list of them, or what holds them as `reports`.
 
 use serde::{Deserialize, de::Error};
 use serde_json::{Deserializer, Value};
 
-use crate::Report;
+use crate::{Outcome, Report};
 
 /// All reports in the text.
 ///
@@ -24,6 +24,11 @@ pub fn results(text: &str) -> Result<Vec<Report>, serde_json::Error> {
 fn gather(document: Value, reports: &mut Vec<Report>) -> Result<(), serde_json::Error> {
     match document {
         Value::Array(all) => all.into_iter().try_for_each(|one| gather(one, reports)),
+        Value::Object(fields) if fields.contains_key("scores") => {
+            let outcome = Outcome::deserialize(Value::Object(fields))?;
+            reports.push(outcome.report().map_err(serde_json::Error::custom)?);
+            Ok(())
+        }
         Value::Object(mut fields) if fields.contains_key("reports") => {
             gather(fields.remove("reports").unwrap_or_default(), reports)
         }

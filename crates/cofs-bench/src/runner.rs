@@ -12,7 +12,7 @@ use crate::{
     meeting::{Door, connect},
     message::{Job, Order, Setup, VERSION},
     report::{Conditions, Figure, Part, Row},
-    scratch::Scratch,
+    scratch::{self, Scratch},
     worker::{Done, Loss, serve},
 };
 
@@ -54,6 +54,15 @@ pub fn join(options: &Options, place: &Place) -> io::Result<()> {
     let mut to = from.try_clone()?;
     let setup = Setup { targets: options.targets(place.rank), job, rank: place.rank };
     serve(setup, from, &mut to, Loss::Told)
+}
+
+/// Whether the options go together, and the directories, as seen from here, can take what the suite will do. Writes
+/// nothing.
+pub(crate) fn check(options: &Options) -> io::Result<()> {
+    let job = Job::of(options);
+    fits(&job)?;
+    let suite = job.suite.suite();
+    options.targets(0).iter().try_for_each(|target| scratch::check(target, suite, job.processes, job.beside))
 }
 
 /// Whether the options go together.
@@ -181,6 +190,7 @@ fn figure(unit: Unit, done: &[Done], clock_error_nanos: u64) -> Figure {
         max_nanos: latencies.max(),
         seconds,
         operations: latencies.count(),
+        timed: done.iter().map(|d| d.timed + d.singles).sum(),
         bytes,
         skew_nanos: done.iter().map(|d| d.begin).max().unwrap_or_default().saturating_sub(begin),
         clock_error_nanos,

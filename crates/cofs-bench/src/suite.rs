@@ -76,8 +76,12 @@ impl Phase {
 
 /// What a worker tells while it works, and what it can ask of the others.
 pub trait Observer {
-    /// Runs one operation and records its time.
+    /// Runs one operation and counts it. Of a phase's operations, which are alike, all are timed, or, where that would cost too
+    /// much of what they take, some that stand for the others.
     fn operation(&mut self, work: &mut dyn FnMut() -> io::Result<()>) -> io::Result<()>;
+
+    /// Runs, counts and times one operation that is unlike those before it (an fsync after writes).
+    fn single(&mut self, work: &mut dyn FnMut() -> io::Result<()>) -> io::Result<()>;
 
     /// Records operations that threads of the worker ran and timed.
     fn of_thread(&mut self, latencies: &Latencies);
@@ -120,6 +124,11 @@ pub trait Suite: Send {
 
     /// What it does in this order.
     fn phases(&self) -> Vec<Phase>;
+
+    /// A round begins, in this seat: whatever takes time and is not to be measured is done here. All workers wait for it.
+    fn enter(&mut self, _seat: &Seat) -> io::Result<()> {
+        Ok(())
+    }
 
     /// Does this worker's part of the phase called `phase`. A worker lives for one round of phases, and may
     /// remember things from one to the next.

@@ -1,19 +1,32 @@
 //! The suites, one a file. What is said of them on the command line stands with them.
 
 mod btio;
+mod dataset;
 mod io;
 mod ior;
 mod mdtest;
 mod metabench;
 mod metarates;
 mod mptio;
+mod programs;
+mod python;
+mod source;
 mod tree;
 
 use serde::{Deserialize, Serialize};
 
 pub use self::{
-    btio::Btio, io::Io, ior::Ior, mdtest::Mdtest, metabench::Metabench, metarates::Metarates, mptio::Mptio,
-    tree::Tree,
+    btio::Btio,
+    dataset::Dataset,
+    io::Io,
+    ior::Ior,
+    mdtest::Mdtest,
+    metabench::Metabench,
+    metarates::Metarates,
+    mptio::Mptio,
+    python::Python,
+    source::Source,
+    tree::{Tool, Tree},
 };
 use crate::Suite;
 
@@ -48,4 +61,4 @@ macro_rules! kinds {
     };
 }
 
-kinds!(Metarates, Tree, Io, Mdtest, Ior, Metabench, Mptio, Btio);
+kinds!(Metarates, Tree, Io, Mdtest, Ior, Metabench, Mptio, Btio, Source, Python, Dataset);

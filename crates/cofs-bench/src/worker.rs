@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::to_value;
 
 use crate::{
-    Environment, Kind,
+    Environment, Kind, Suite,
     caches::{can_drop_caches, settle},
     clock,
     frame::{BYTES_MAX, receive, send},
@@ -48,6 +48,10 @@ pub struct Done {
     pub end: u64,
     pub bytes: u64,
     pub latencies: Packed,
+    /// Of the operations whose times these are: those that were timed and stand for others, and those that stand for
+    /// themselves.
+    pub timed: u64,
+    pub singles: u64,
     pub spans: Vec<Span>,
     pub counts: BTreeMap<String, u64>,
     pub error: Option<String>,
@@ -72,6 +76,19 @@ pub fn work() -> io::Result<()> {
         Err(error) => return Err(error),
     };
     serve(setup, input, &mut io::stdout(), Loss::Silent)
+}
+
+/// Does one phase as a worker does, in this process and without others: operations, and the seconds that they took
+/// together. It tells what the harness costs (`examples/harness_cost.rs`).
+///
+/// Errors: those of the phase.
+pub fn alone(suite: &mut dyn Suite, phase: &str, seat: &Seat) -> io::Result<(u64, f64)> {
+    let mut agree = |mine| Ok(vec![mine]);
+    let mut recorder = Recorder::new(&mut agree);
+    recorder.begin(None);
+    suite.work(phase, seat, &mut recorder)?;
+    let done = recorder.end(Ok(()));
+    Ok((done.latencies.count(), done.end.saturating_sub(done.begin) as f64 / 1e9))
 }
 
 /// Whether a worker whose coordinator is gone says so: one at a terminal of its own does.
@@ -180,7 +197,9 @@ impl<W: Write> Worker<'_, W> {
             thread::sleep(Duration::from_millis(20));
         }
         self.suite = self.job().suite.clone();
-        self.seat = Some(Seat { root, index: self.setup.rank, size: self.job().processes });
+        let seat = Seat { root, index: self.setup.rank, size: self.job().processes };
+        self.suite.suite_mut().enter(&seat)?;
+        self.seat = Some(seat);
         Ok(())
     }
 
@@ -199,8 +218,9 @@ impl<W: Write> Worker<'_, W> {
                 _ => Err(io::Error::other("the others went on")),
             }
         };
+        let mut recorder = Recorder::new(&mut agree);
         clock::sleep_until(begin);
-        let mut recorder = Recorder::new(self.setup.job.seconds, &mut agree);
+        recorder.begin(self.setup.job.seconds);
         let result = self.suite.suite_mut().work(name, seat, &mut recorder);
         Answer::Done(Box::new(recorder.end(result)))
     }

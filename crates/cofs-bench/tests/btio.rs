@@ -4,13 +4,9 @@ mod common;
 
 use std::fs;
 
-use cofs_bench::{Btio, Kind};
+use cofs_bench::Btio;
 use common::{Witness, figure, measured, names, options, refused, suite};
 use tempfile::TempDir;
-
-fn btio(words: &str) -> Kind {
-    suite::<Btio>(words)
-}
 
 /// Bytes of a dump of class S.
 const DUMP: u64 = 12 * 12 * 12 * 40;
@@ -35,7 +31,7 @@ fn a_shared_file_is_the_cube_and_each_form_makes_its_own_calls() {
     ] {
         let dir = TempDir::new().unwrap();
         let words = format!("-c S {words} --steps 7 --keep");
-        let (report, kernel) = Witness::watch(&options(btio(&words), processes, dir.path()));
+        let (report, kernel) = Witness::watch(&options(suite::<Btio>(&words), processes, dir.path()));
         // After step 5, and after the last.
         let dumps = 2;
         for (phase, call) in [("write", "pwrite64"), ("verify", "pread64")] {
@@ -55,7 +51,7 @@ fn a_shared_file_is_the_cube_and_each_form_makes_its_own_calls() {
 fn epio_has_a_file_of_records_for_each_process() {
     let dir = TempDir::new().unwrap();
     let words = "-c S -f epio --interval 1 --steps 3 -k";
-    let (report, kernel) = Witness::watch(&options(btio(words), 4, dir.path()));
+    let (report, kernel) = Witness::watch(&options(suite::<Btio>(words), 4, dir.path()));
     // Three dumps of two cells of 6 by 6 by 6 points.
     let (records, cell) = (3 * 2, 6 * 6 * 6 * 40);
     let mut all = Vec::new();
@@ -81,17 +77,17 @@ fn numbers_that_differ_are_found() {
     for form in ["simple", "full"] {
         let dir = TempDir::new().unwrap();
         let words = format!("-c S --steps 5 -f {form}");
-        measured(&options(btio(&format!("{words} -k")), 4, dir.path()));
+        measured(&options(suite::<Btio>(&format!("{words} -k")), 4, dir.path()));
         let path = dir.path().join("cofs-bench-btio/btio.out");
         let mut bytes = fs::read(&path).unwrap();
         for at in [0, 8000, 69119] {
             bytes[at] ^= 1;
         }
         fs::write(&path, bytes).unwrap();
-        let report = measured(&options(btio(&format!("{words} -k --verify")), 4, dir.path()));
+        let report = measured(&options(suite::<Btio>(&format!("{words} -k --verify")), 4, dir.path()));
         assert_eq!(figure(&report, "verify").counts["errors"], 3);
         assert!(report.original[0].contains("UNSUCCESSFUL (3 numbers differ)"));
-        measured(&options(btio(&format!("{words} --verify")), 4, dir.path()));
+        measured(&options(suite::<Btio>(&format!("{words} --verify")), 4, dir.path()));
         assert_eq!(names(dir.path()).len(), 0);
     }
 }
@@ -99,7 +95,7 @@ fn numbers_that_differ_are_found() {
 #[test]
 fn the_statistics_are_those_of_bt() {
     let dir = TempDir::new().unwrap();
-    let mut options = options(btio("-c W --steps 10 --interval 5"), 4, dir.path());
+    let mut options = options(suite::<Btio>("-c W --steps 10 --interval 5"), 4, dir.path());
     options.repeats = 2;
     let report = measured(&options);
     let text = &report.original[0];
@@ -112,7 +108,7 @@ fn the_statistics_are_those_of_bt() {
 
 #[test]
 fn what_cannot_be_is_refused_first() {
-    for (words, processes, why) in [
+    refused::<Btio>(&[
         ("", 2, "not a square: take 1 or 4"),
         ("", 15, "not a square: take 9 or 16"),
         ("-c S", 25, "too small for 25 processes"),
@@ -120,8 +116,5 @@ fn what_cannot_be_is_refused_first() {
         ("--buffer 39", 1, "--buffer"),
         ("-c C --steps 1000000 --interval 1", 4, "not enough space"),
         ("--verify", 1, "no earlier run"),
-    ] {
-        let error = refused(btio(words), processes);
-        assert!(error.contains(why), "{words}: {error}");
-    }
+    ]);
 }

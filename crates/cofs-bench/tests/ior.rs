@@ -5,12 +5,8 @@ mod common;
 use std::{collections::BTreeMap, fs, path::Path};
 
 use cofs_bench::Ior;
-use common::{Witness, figure, measured, names, options, refused, suite};
+use common::{Witness, figure, files, measured, names, options, refused, suite};
 use tempfile::TempDir;
-
-fn ior(words: &str) -> cofs_bench::Kind {
-    suite::<Ior>(words)
-}
 
 /// How many bytes of the file each process wrote, and where its first word lies.
 fn writers(path: &Path) -> BTreeMap<u32, (u64, u64)> {
@@ -25,7 +21,8 @@ fn writers(path: &Path) -> BTreeMap<u32, (u64, u64)> {
 #[test]
 fn a_shared_file_is_written_and_read_once() {
     let dir = TempDir::new().unwrap();
-    let (report, kernel) = Witness::watch(&options(ior("-w -r -b 8K -t 2K -s 3 -e -g -W -C"), 2, dir.path()));
+    let (report, kernel) =
+        Witness::watch(&options(suite::<Ior>("-w -r -b 8K -t 2K -s 3 -e -g -W -C"), 2, dir.path()));
     let (write, read) = (figure(&report, "write"), figure(&report, "read"));
     for (told, figure) in [("write", write), ("read", read)] {
         assert_eq!((figure.operations, figure.bytes), (24, 48 << 10), "{told}");
@@ -46,7 +43,7 @@ fn a_shared_file_is_written_and_read_once() {
 #[test]
 fn blocks_lie_where_ior_puts_them() {
     let dir = TempDir::new().unwrap();
-    measured(&options(ior("-w -k -b 4K -t 1K -s 2 -l"), 3, dir.path()));
+    measured(&options(suite::<Ior>("-w -k -b 4K -t 1K -s 2 -l"), 3, dir.path()));
     let file = dir.path().join("cofs-bench-ior/testFile");
     let bytes = fs::read(&file).unwrap();
     assert_eq!(bytes.len(), 24 << 10);
@@ -60,7 +57,7 @@ fn blocks_lie_where_ior_puts_them() {
 #[test]
 fn a_file_for_each_process() {
     let dir = TempDir::new().unwrap();
-    let (report, kernel) = Witness::watch(&options(ior("-F -b 4K -t 1K -k -Y -B"), 2, dir.path()));
+    let (report, kernel) = Witness::watch(&options(suite::<Ior>("-F -b 4K -t 1K -k -Y -B"), 2, dir.path()));
     assert_eq!(figure(&report, "write").bytes, 8 << 10);
     for process in 0..2 {
         let name = format!("testFile.0000000{process}");
@@ -78,13 +75,11 @@ fn a_file_for_each_process() {
 fn at_random_every_transfer_is_done_once_by_someone() {
     for words in ["-w -r -z -b 64K -t 1K -s 2 -W -k -l", "-w -r -z -F -b 64K -t 1K -s 2 -W -k -l"] {
         let dir = TempDir::new().unwrap();
-        let report = measured(&options(ior(words), 2, dir.path()));
+        let report = measured(&options(suite::<Ior>(words), 2, dir.path()));
         assert_eq!(figure(&report, "write").operations, 256, "{words}");
         assert_eq!(figure(&report, "read").operations, 256);
         assert_eq!(figure(&report, "write check").counts["errors"], 0);
-        let files =
-            names(dir.path()).into_iter().filter_map(|name| name.strip_prefix("f ").map(str::to_owned));
-        let bytes: u64 = files.map(|file| fs::metadata(file).unwrap().len()).sum();
+        let (_, bytes) = files(dir.path());
         assert_eq!(bytes, 256 << 10);
     }
 }
@@ -92,20 +87,20 @@ fn at_random_every_transfer_is_done_once_by_someone() {
 #[test]
 fn words_that_were_not_written_are_counted() {
     let dir = TempDir::new().unwrap();
-    measured(&options(ior("-w -k -G 27 -b 4K -t 1K"), 2, dir.path()));
+    measured(&options(suite::<Ior>("-w -k -G 27 -b 4K -t 1K"), 2, dir.path()));
     let path = dir.path().join("cofs-bench-ior/testFile");
     let mut bytes = fs::read(&path).unwrap();
     bytes[5000] ^= 1;
     bytes[7000] ^= 1;
     fs::write(&path, bytes).unwrap();
     for (words, errors) in [("-R -k -G 27", 2), ("-W -k -G 27", 2), ("-R -k -G 28", 514)] {
-        let report = measured(&options(ior(&format!("{words} -b 4K -t 1K")), 2, dir.path()));
+        let report = measured(&options(suite::<Ior>(&format!("{words} -b 4K -t 1K")), 2, dir.path()));
         let phase = report.rows[0].phase.clone();
         assert_eq!(figure(&report, &phase).counts["errors"], errors, "{words}");
         assert!(report.original[0].contains(&format!("incorrect data ({phase}): {errors} errors")));
     }
     assert!(
-        cofs_bench::table(&measured(&options(ior("-R -G 27 -b 4K -t 1K"), 2, dir.path())))
+        cofs_bench::table(&measured(&options(suite::<Ior>("-R -G 27 -b 4K -t 1K"), 2, dir.path())))
             .contains("2 errors")
     );
     assert_eq!(names(dir.path()).len(), 0);
@@ -114,7 +109,7 @@ fn words_that_were_not_written_are_counted() {
 #[test]
 fn the_hard_form_is_47008_bytes_of_each_in_turn() {
     let dir = TempDir::new().unwrap();
-    let (report, kernel) = Witness::watch(&options(ior("--hard -s 5 -w -R -k"), 3, dir.path()));
+    let (report, kernel) = Witness::watch(&options(suite::<Ior>("--hard -s 5 -w -R -k"), 3, dir.path()));
     for (call, phase) in [("pwrite64", "write"), ("pread64", "read")] {
         assert_eq!(kernel.count(call, &["testFile", ", 47008, "]), 15);
         assert_eq!(figure(&report, phase).bytes, 15 * 47008);
@@ -130,11 +125,9 @@ fn time_ends_writing_and_what_was_not_written_is_not_read() {
     // So small transfers that no machine writes all of them in a second.
     for words in ["-D 1 -b 1G -t 256 -F", "-D 1 -b 1G -t 256 -F --wear-out"] {
         let dir = TempDir::new().unwrap();
-        let report = measured(&options(ior(&format!("{words} -k")), 2, dir.path()));
+        let report = measured(&options(suite::<Ior>(&format!("{words} -k")), 2, dir.path()));
         let write = figure(&report, "write");
-        let files =
-            names(dir.path()).into_iter().filter_map(|name| name.strip_prefix("f ").map(str::to_owned));
-        let bytes: u64 = files.map(|file| fs::metadata(file).unwrap().len()).sum();
+        let (_, bytes) = files(dir.path());
         assert_eq!(write.bytes, bytes, "{words}");
         assert!(write.spans["stonewall"] >= 1.0 && write.counts["stonewall bytes"] <= bytes);
         assert!(figure(&report, "read").bytes <= bytes);
@@ -146,7 +139,7 @@ fn time_ends_writing_and_what_was_not_written_is_not_read() {
 #[test]
 fn the_table_is_iors() {
     let dir = TempDir::new().unwrap();
-    let mut options = options(ior("-b 4K -t 4K"), 2, dir.path());
+    let mut options = options(suite::<Ior>("-b 4K -t 4K"), 2, dir.path());
     options.repeats = 2;
     let report = measured(&options);
     let text = &report.original[0];
@@ -165,24 +158,21 @@ fn the_table_is_iors() {
 
 #[test]
 fn what_cannot_be_is_refused_first() {
-    for (words, why) in [
-        ("-b 5K -t 2K", "multiple of the transfer"),
-        ("-b 1K -t 2K", "multiple of the transfer"),
-        ("-t 0", "above 0"),
-        ("-s 0", "above 0"),
-        ("-b 12 -t 12", "multiple of 8"),
-        ("-b 1000 -t 1000 -B", "multiple of 512"),
-        ("-z -C", "-z and -C"),
-        ("-z -R -w", "-z and -R"),
-        ("-R", "-G"),
-        ("-Q 2", "-Q must be less"),
-        ("-o a/b", "a name"),
-        ("-b 1024G -s 1000", "not enough space"),
-        ("-b 1024G -s 100000000", "too large"),
-        ("-r", "no earlier run"),
-        ("--wear-out", "-D"),
-    ] {
-        let error = refused(ior(words), 2);
-        assert!(error.contains(why), "{words}: {error}");
-    }
+    refused::<Ior>(&[
+        ("-b 5K -t 2K", 2, "multiple of the transfer"),
+        ("-b 1K -t 2K", 2, "multiple of the transfer"),
+        ("-t 0", 2, "above 0"),
+        ("-s 0", 2, "above 0"),
+        ("-b 12 -t 12", 2, "multiple of 8"),
+        ("-b 1000 -t 1000 -B", 2, "multiple of 512"),
+        ("-z -C", 2, "-z and -C"),
+        ("-z -R -w", 2, "-z and -R"),
+        ("-R", 2, "-G"),
+        ("-Q 2", 2, "-Q must be less"),
+        ("-o a/b", 2, "a name"),
+        ("-b 1024G -s 1000", 2, "not enough space"),
+        ("-b 1024G -s 100000000", 2, "too large"),
+        ("-r", 2, "no earlier run"),
+        ("--wear-out", 2, "-D"),
+    ]);
 }

@@ -7,15 +7,11 @@ use cofs_bench::Mdtest;
 use common::{Witness, figure, measured, names, options, refused, suite};
 use tempfile::TempDir;
 
-fn mdtest(words: &str) -> cofs_bench::Kind {
-    suite::<Mdtest>(words)
-}
-
 #[test]
 fn every_operation_that_is_told_was_done() {
     let dir = TempDir::new().unwrap();
     // 7 directories, 3 items of each of 2 processes in each.
-    let options = options(mdtest("-I 3 -z 2 -b 2 -w 100 -e 60 -y -N 1 -R"), 2, dir.path());
+    let options = options(suite::<Mdtest>("-I 3 -z 2 -b 2 -w 100 -e 60 -y -N 1 -R"), 2, dir.path());
     let (report, kernel) = Witness::watch(&options);
     let file = "/file.mdtest.";
     for (phase, call, words, operations) in [
@@ -45,7 +41,7 @@ fn every_operation_that_is_told_was_done() {
 #[test]
 fn the_tree_that_stands_is_mdtests_and_a_later_run_finds_it() {
     let dir = TempDir::new().unwrap();
-    measured(&options(mdtest("-C -F -n 5 -z 1 -b 2 -L -u -N 1"), 2, dir.path()));
+    measured(&options(suite::<Mdtest>("-C -F -n 5 -z 1 -b 2 -L -u -N 1"), 2, dir.path()));
     let top = dir.path().join("cofs-bench-mdtest/test-dir.0-0");
     let mut expected = vec![format!("d {}", top.display()), format!("d {}", top.parent().unwrap().display())];
     for rank in 0..2 {
@@ -63,12 +59,13 @@ fn the_tree_that_stands_is_mdtests_and_a_later_run_finds_it() {
     expected.sort();
     assert!(names(dir.path()) == expected, "another tree stands");
     // Again is refused, as the files are still there.
-    let error = cofs_bench::run(&options(mdtest("-C -F -n 5"), 2, dir.path()), &mut |_| {}).unwrap_err();
+    let error =
+        cofs_bench::run(&options(suite::<Mdtest>("-C -F -n 5"), 2, dir.path()), &mut |_| {}).unwrap_err();
     assert!(error.to_string().contains("cofs-bench-mdtest"));
-    let report = measured(&options(mdtest("-T -E -F -n 5 -z 1 -b 2 -L -u -N 1"), 2, dir.path()));
+    let report = measured(&options(suite::<Mdtest>("-T -E -F -n 5 -z 1 -b 2 -L -u -N 1"), 2, dir.path()));
     assert_eq!(figure(&report, "file stat").operations, 8);
     assert_eq!(names(dir.path()).len(), expected.len());
-    let report = measured(&options(mdtest("-r -F -n 5 -z 1 -b 2 -L -u -N 1"), 2, dir.path()));
+    let report = measured(&options(suite::<Mdtest>("-r -F -n 5 -z 1 -b 2 -L -u -N 1"), 2, dir.path()));
     assert_eq!(figure(&report, "file removal").operations, 8);
     assert_eq!(figure(&report, "tree removal").operations, 6);
     assert_eq!(names(dir.path()).len(), 0);
@@ -77,7 +74,7 @@ fn the_tree_that_stands_is_mdtests_and_a_later_run_finds_it() {
 #[test]
 fn the_hard_form_is_files_of_3901_bytes_in_one_directory() {
     let dir = TempDir::new().unwrap();
-    let (report, kernel) = Witness::watch(&options(mdtest("--hard -n 10 -N 1 -X"), 3, dir.path()));
+    let (report, kernel) = Witness::watch(&options(suite::<Mdtest>("--hard -n 10 -N 1 -X"), 3, dir.path()));
     let one = "test-dir.0-0/mdtest_tree.0/file.mdtest.";
     assert_eq!(kernel.count("openat", &[one, "O_CREAT"]), 30);
     assert_eq!(kernel.sum("pwrite64", &[one]), 30 * 3901);
@@ -89,7 +86,7 @@ fn the_hard_form_is_files_of_3901_bytes_in_one_directory() {
 #[test]
 fn trees_are_as_many_as_n_and_i_say() {
     let dir = TempDir::new().unwrap();
-    let (report, kernel) = Witness::watch(&options(mdtest("-F -n 12 -I 4"), 2, dir.path()));
+    let (report, kernel) = Witness::watch(&options(suite::<Mdtest>("-F -n 12 -I 4"), 2, dir.path()));
     assert_eq!(figure(&report, "tree creation").operations, 3);
     for tree in 0..3 {
         let of_tree = format!("test-dir.0-{tree}/mdtest_tree.0/file.");
@@ -102,7 +99,7 @@ fn trees_are_as_many_as_n_and_i_say() {
 #[test]
 fn after_a_stonewall_all_have_as_many_files_as_the_fastest() {
     let dir = TempDir::new().unwrap();
-    let report = measured(&options(mdtest("-C -T -F -n 100000000 -W 1"), 2, dir.path()));
+    let report = measured(&options(suite::<Mdtest>("-C -T -F -n 100000000 -W 1"), 2, dir.path()));
     let created = figure(&report, "file creation");
     let files = names(dir.path()).iter().filter(|name| name.starts_with('f')).count() as u64;
     assert_eq!(created.operations, files);
@@ -117,7 +114,7 @@ fn after_a_stonewall_all_have_as_many_files_as_the_fastest() {
 #[test]
 fn bytes_that_are_not_those_written_are_counted() {
     let dir = TempDir::new().unwrap();
-    measured(&options(mdtest("-C -F -n 4 -w 64"), 1, dir.path()));
+    measured(&options(suite::<Mdtest>("-C -F -n 4 -w 64"), 1, dir.path()));
     let base = dir.path().join("cofs-bench-mdtest/test-dir.0-0/mdtest_tree.0");
     std::fs::write(base.join("file.mdtest.0.1"), [7; 64]).unwrap();
     // Only the number of the item is right.
@@ -125,7 +122,7 @@ fn bytes_that_are_not_those_written_are_counted() {
     bytes[0] = 2;
     std::fs::write(base.join("file.mdtest.0.2"), bytes).unwrap();
     for (words, wrong) in [("-E -F -n 4 -e 64", 1), ("-E -F -n 4 -e 64 -X", 2)] {
-        let report = measured(&options(mdtest(words), 1, dir.path()));
+        let report = measured(&options(suite::<Mdtest>(words), 1, dir.path()));
         assert_eq!(figure(&report, "file read").counts["verification errors"], wrong);
     }
 }
@@ -133,7 +130,7 @@ fn bytes_that_are_not_those_written_are_counted() {
 #[test]
 fn the_table_is_mdtests() {
     let dir = TempDir::new().unwrap();
-    let mut options = options(mdtest("-n 5 -P"), 2, dir.path());
+    let mut options = options(suite::<Mdtest>("-n 5 -P"), 2, dir.path());
     options.repeats = 3;
     let report = measured(&options);
     let text = &report.original[0];
@@ -160,22 +157,19 @@ fn the_table_is_mdtests() {
 
 #[test]
 fn what_cannot_be_is_refused_first() {
-    for (words, why) in [
-        ("", "no items"),
-        ("-n 3 -z 3 -b 2", "no items"),
-        ("-n 10 -I 3", "multiple"),
-        ("-n 10 -I 5 -u", "not both"),
-        ("-n 1 -e 10", "-e cannot be more"),
-        ("-n 1 -X", "-X needs"),
-        ("-n 1 -w 2G", "at most 1G"),
-        ("-n 8 -W 1 -z 1", "-W works in one directory"),
-        ("-n 8 -N 2", "-N must be less"),
-        ("-I 1 -z 30 -b 3", "too large"),
-        ("-n 1000000000000000", "not enough inodes"),
-        ("-n 1000000 -w 1G", "not enough space"),
-        ("-r -n 1", "no earlier run"),
-    ] {
-        let error = refused(mdtest(words), 2);
-        assert!(error.contains(why), "{words}: {error}");
-    }
+    refused::<Mdtest>(&[
+        ("", 2, "no items"),
+        ("-n 3 -z 3 -b 2", 2, "no items"),
+        ("-n 10 -I 3", 2, "multiple"),
+        ("-n 10 -I 5 -u", 2, "not both"),
+        ("-n 1 -e 10", 2, "-e cannot be more"),
+        ("-n 1 -X", 2, "-X needs"),
+        ("-n 1 -w 2G", 2, "at most 1G"),
+        ("-n 8 -W 1 -z 1", 2, "-W works in one directory"),
+        ("-n 8 -N 2", 2, "-N must be less"),
+        ("-I 1 -z 30 -b 3", 2, "too large"),
+        ("-n 1000000000000000", 2, "not enough inodes"),
+        ("-n 1000000 -w 1G", 2, "not enough space"),
+        ("-r -n 1", 2, "no earlier run"),
+    ]);
 }

@@ -2,19 +2,15 @@
 
 mod common;
 
-use cofs_bench::{Kind, Metabench};
+use cofs_bench::Metabench;
 use common::{Witness, figure, names, options, refused, suite};
 use tempfile::TempDir;
-
-fn metabench(words: &str) -> Kind {
-    suite::<Metabench>(words)
-}
 
 #[test]
 fn every_operation_that_is_told_was_done() {
     for (words, place) in [("-n 7 -a 100", "/shared/f"), ("-n 7 -a 100 --own", "/own-")] {
         let dir = TempDir::new().unwrap();
-        let (report, kernel) = Witness::watch(&options(metabench(words), 3, dir.path()));
+        let (report, kernel) = Witness::watch(&options(suite::<Metabench>(words), 3, dir.path()));
         for (phase, call, more) in [
             ("create", "openat", "O_CREAT|O_EXCL"),
             ("stat", "statx", "AT_FDCWD"),
@@ -36,7 +32,7 @@ fn every_operation_that_is_told_was_done() {
 #[test]
 fn the_table_tells_rates_of_all_and_of_each() {
     let dir = TempDir::new().unwrap();
-    let mut options = options(metabench("-n 5"), 2, dir.path());
+    let mut options = options(suite::<Metabench>("-n 5"), 2, dir.path());
     options.repeats = 2;
     let report = common::measured(&options);
     let text = &report.original[0];
@@ -55,7 +51,7 @@ fn the_table_tells_rates_of_all_and_of_each() {
 #[test]
 fn time_bounds_every_phase_and_the_rest_follows_what_was_made() {
     let dir = TempDir::new().unwrap();
-    let mut options = options(metabench("-n 1000000 -a 1 --own"), 2, dir.path());
+    let mut options = options(suite::<Metabench>("-n 1000000 -a 1 --own"), 2, dir.path());
     options.seconds = Some(0.2);
     let report = common::measured(&options);
     let made = figure(&report, "create").operations;
@@ -66,13 +62,10 @@ fn time_bounds_every_phase_and_the_rest_follows_what_was_made() {
 
 #[test]
 fn what_cannot_be_is_refused_first() {
-    for (words, why) in [
-        ("-a 0", "above 0"),
-        ("-a 2G", "at most 1G"),
-        ("-n 1000000000000", "not enough"),
-        ("-n 1000000 -a 1G", "not enough space"),
-    ] {
-        let error = refused(metabench(words), 2);
-        assert!(error.contains(why), "{words}: {error}");
-    }
+    refused::<Metabench>(&[
+        ("-a 0", 2, "above 0"),
+        ("-a 2G", 2, "at most 1G"),
+        ("-n 1000000000000", 2, "not enough"),
+        ("-n 1000000 -a 1G", 2, "not enough space"),
+    ]);
 }

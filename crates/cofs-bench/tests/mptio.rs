@@ -4,13 +4,9 @@ mod common;
 
 use std::{fs, process::Command};
 
-use cofs_bench::{Kind, Mptio};
+use cofs_bench::Mptio;
 use common::{Witness, figure, measured, names, options, refused, suite};
 use tempfile::TempDir;
-
-fn mptio(words: &str) -> Kind {
-    suite::<Mptio>(words)
-}
 
 const TESTS: [&str; 5] =
     ["sequential write", "sequential read", "random write", "random read", "read-modify-write"];
@@ -20,7 +16,7 @@ fn every_byte_that_is_told_was_moved() {
     for (files, words) in [("global", ""), ("process", ""), ("thread", "--direct")] {
         let dir = TempDir::new().unwrap();
         let words = format!("-t 3 -f {files} -r 32K -b 4K -n 5 {words}");
-        let (report, kernel) = Witness::watch(&options(mptio(&words), 2, dir.path()));
+        let (report, kernel) = Witness::watch(&options(suite::<Mptio>(&words), 2, dir.path()));
         // Six threads; eight blocks in order, five at random.
         let (order, random) = (6 * 8, 6 * 5);
         let told = TESTS.map(|test| (figure(&report, test).operations, figure(&report, test).bytes >> 12));
@@ -47,7 +43,7 @@ fn places_are_distinct_or_the_same() {
     for (words, places) in [("", 16), ("--overlap", 4)] {
         let dir = TempDir::new().unwrap();
         let words = format!("-t 2 -r 16K -b 4K --tests sequential-write {words}");
-        let (_, kernel) = Witness::watch(&options(mptio(&words), 2, dir.path()));
+        let (_, kernel) = Witness::watch(&options(suite::<Mptio>(&words), 2, dir.path()));
         let found = (0..64).filter(|block| {
             let last = format!(", {}) = 4096", block * 4096);
             kernel.count("pwrite64", &["/global>", &last]) > 0
@@ -61,7 +57,7 @@ fn places_are_distinct_or_the_same() {
 fn what_is_read_alone_was_written_before_and_is_not_counted() {
     let dir = TempDir::new().unwrap();
     let words = "-r 16K -b 4K --tests random-read,sequential-read --no-fsync";
-    let (report, kernel) = Witness::watch(&options(mptio(words), 2, dir.path()));
+    let (report, kernel) = Witness::watch(&options(suite::<Mptio>(words), 2, dir.path()));
     let phases: Vec<&str> = report.rows.iter().map(|row| row.phase.as_str()).collect();
     assert_eq!(phases, ["sequential read", "random read"]);
     assert_eq!(kernel.count("pwrite64", &["/global>"]), 8);
@@ -72,7 +68,7 @@ fn what_is_read_alone_was_written_before_and_is_not_counted() {
 #[test]
 fn results_are_of_all_and_of_each_process() {
     let dir = TempDir::new().unwrap();
-    let report = measured(&options(mptio("-t 2 -r 16K -b 4K"), 3, dir.path()));
+    let report = measured(&options(suite::<Mptio>("-t 2 -r 16K -b 4K"), 3, dir.path()));
     let text = &report.original[0];
     assert_eq!(text.matches("aggregate").count(), 5);
     assert_eq!(text.matches("  process ").count(), 15);
@@ -80,19 +76,16 @@ fn results_are_of_all_and_of_each_process() {
 
 #[test]
 fn what_cannot_be_is_refused_first() {
-    for (words, why) in [
-        ("-r 10K -b 4K", "multiple of --block"),
-        ("-b 0", "above 0"),
-        ("-b 1000 -r 2000 --direct", "multiple of 512"),
-        ("-b 2G -r 2G", "at most 1G"),
-        ("-r 1024G -t 1000", "not enough space"),
-        ("-r 1048576G -t 1000 -b 1G", "not enough space"),
-        ("-r 8388607T -b 1T", "at most 1G"),
-        ("-r 8388607G -b 1G -t 1024", "too large"),
-    ] {
-        let error = refused(mptio(words), 2);
-        assert!(error.contains(why), "{words}: {error}");
-    }
+    refused::<Mptio>(&[
+        ("-r 10K -b 4K", 2, "multiple of --block"),
+        ("-b 0", 2, "above 0"),
+        ("-b 1000 -r 2000 --direct", 2, "multiple of 512"),
+        ("-b 2G -r 2G", 2, "at most 1G"),
+        ("-r 1024G -t 1000", 2, "not enough space"),
+        ("-r 1048576G -t 1000 -b 1G", 2, "not enough space"),
+        ("-r 8388607T -b 1T", 2, "at most 1G"),
+        ("-r 8388607G -b 1G -t 1024", 2, "too large"),
+    ]);
 }
 
 /// A loop device over a file, which goes with it.
@@ -122,7 +115,7 @@ fn a_block_device_is_taken_only_when_that_is_said_and_it_is_free() {
         return;
     };
     let run = |words: &str| {
-        let options = options(mptio(words), 2, std::path::Path::new(&device.0));
+        let options = options(suite::<Mptio>(words), 2, std::path::Path::new(&device.0));
         cofs_bench::run(&options, &mut |_| {}).map_err(|error| error.to_string())
     };
     for (words, why) in [
@@ -141,8 +134,9 @@ fn a_block_device_is_taken_only_when_that_is_said_and_it_is_free() {
     assert!(written[256 << 10..].iter().all(|byte| *byte == 0), "nothing beyond the regions");
     let file = dir.path().join("plain");
     fs::write(&file, "x").unwrap();
-    let error =
-        cofs_bench::run(&options(mptio("--overwrite"), 1, &file), &mut |_| {}).map(|_| ()).unwrap_err();
+    let error = cofs_bench::run(&options(suite::<Mptio>("--overwrite"), 1, &file), &mut |_| {})
+        .map(|_| ())
+        .unwrap_err();
     assert!(error.to_string().contains("neither a directory nor a block device"));
     assert_eq!(fs::read(&file).unwrap(), b"x");
 }

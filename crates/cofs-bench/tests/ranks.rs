@@ -1,6 +1,8 @@
 //! Many workers: on one machine, over TCP, in network namespaces that stand for nodes; and what becomes of a run
 //! when they disagree or are lost.
 
+mod common;
+
 use std::{
     env, fs,
     io::Read,
@@ -10,26 +12,17 @@ use std::{
     time::{Duration, Instant},
 };
 
-use cofs_bench::{Io, Launcher, Metarates, Options, Place, join, run};
+use cofs_bench::{Io, Metarates, Options, Place, Told, join, run};
+use common::{entries, suite};
 use tempfile::TempDir;
 
-const METARATES: Metarates = Metarates { files: 200, own: false, small: 100, made: 0 };
 /// A run that takes longer than any test, if nothing ends it.
 const ENDLESS: u64 = 100_000_000;
 /// Longer than any of these tests may take.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 fn options(files: u64, directory: &Path) -> Options {
-    let program = env!("CARGO_BIN_EXE_cofs-bench-worker").into();
-    Options {
-        directory: directory.to_owned(),
-        launcher: Launcher { program, arguments: Vec::new() },
-        ..Options::new(Metarates { files, ..METARATES }.into())
-    }
-}
-
-fn entries(directory: &Path) -> usize {
-    fs::read_dir(directory).unwrap().count()
+    common::options(suite::<Metarates>(&format!("--files {files} --small 100")), 1, directory)
 }
 
 #[test]
@@ -72,7 +65,7 @@ fn warm_ups_do_not_count_and_time_ends_a_phase() {
         ..options(ENDLESS, dir.path())
     };
     // No space would be enough for so many.
-    let options = Options { suite: Metarates { files: 100_000, ..METARATES }.into(), ..options };
+    let options = Options { suite: suite::<Metarates>("--files 100000"), ..options };
     let report = run(&options, &mut |step| rounds.push((step.done, step.of))).unwrap();
     for row in &report.rows {
         assert_eq!((row.samples.len(), row.median.operations), (1, 3), "{}", row.phase);
@@ -80,7 +73,7 @@ fn warm_ups_do_not_count_and_time_ends_a_phase() {
     let steps = rounds.len();
     assert_eq!(rounds, (0..steps).map(|done| (done, steps)).collect::<Vec<_>>());
     assert_eq!(steps % 3, 0);
-    let large = Options { suite: Io { large: 8 << 20, random: 1000, written: 0 }.into(), ..options };
+    let large = Options { suite: suite::<Io>("--large 8M --random 1000"), ..options };
     let report = run(&large, &mut |_| {}).unwrap();
     let operations = |phase: &str| report.samples(phase, 0).first().unwrap().operations;
     // The write of one piece, and the fsync.
@@ -175,6 +168,45 @@ fn ranks_meet_over_tcp() {
     assert!(said.iter().all(|(status, _)| status.success()), "{said:?}");
     assert!(said.last().unwrap().1.contains("operations 40"), "{said:?}");
     assert_eq!(entries(dir.path()), 0);
+}
+
+#[test]
+fn mpirun_starts_the_ranks_of_one_run() {
+    let launchers = ["mpirun.openmpi", "mpirun"];
+    let version = |program: &str| Command::new(program).arg("--version").output();
+    let Some(launcher) = launchers.into_iter().find(|program| version(program).is_ok()) else {
+        eprintln!("not tested: mpirun is not installed");
+        return;
+    };
+    let dir = TempDir::new().unwrap();
+    let mut command = Command::new(launcher);
+    command.args(["--oversubscribe", "-np", "5"]).arg(env::current_exe().unwrap());
+    command.args(["--exact", "a_rank_of_a_launcher", "--nocapture"]);
+    // In a container mpirun's root is no danger to anybody.
+    command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+    command.env("COFS_BENCH_TEST_LAUNCHED", dir.path());
+    command.env("COFS_BENCH_RENDEZVOUS", format!("127.0.0.1:{}", free_port()));
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(said.matches("processes 5 operations 50").count(), 1, "{said}");
+    assert_eq!(entries(dir.path()), 0);
+}
+
+/// What this program is when a launcher starts it: whichever rank the launcher says.
+#[test]
+fn a_rank_of_a_launcher() {
+    let Ok(directory) = env::var("COFS_BENCH_TEST_LAUNCHED") else { return };
+    let place = cofs_bench::place(&Told::default(), &|name| env::var(name).ok()).unwrap().unwrap();
+    let own =
+        Options { processes: place.size, place: Some(place.clone()), ..options(50, Path::new(&directory)) };
+    match place.rank {
+        0 => {
+            let report = run(&own, &mut |_| {}).unwrap();
+            println!("processes {} operations {}", report.processes, report.rows[0].median.operations);
+        }
+        _ => join(&own, &place).unwrap(),
+    }
 }
 
 #[test]

@@ -231,7 +231,6 @@ pub fn short(value: f64) -> String {
         n if n >= 100.0 || n.fract() == 0.0 => 0,
         n if n >= 10.0 => 1,
         n if n >= 0.1 => 2,
-        n if n >= 0.01 => 3,
         _ => 4,
     };
     let text = format!("{number:.digits$}");

@@ -138,6 +138,7 @@ fn numbers_are_short() {
         (1_500_000.0, "1.5M"),
         (0.25, "0.25"),
         (0.005, "0.005"),
+        (0.0125, "0.0125"),
     ] {
         assert_eq!(points::short(value), text);
     }

@@ -27,7 +27,7 @@ pub struct Io {
     /// Bytes of this process's file that stand.
     #[arg(skip)]
     #[serde(skip)]
-    pub written: u64,
+    written: u64,
 }
 
 const PIECE: usize = 1 << 20;
@@ -72,12 +72,12 @@ impl Suite for Io {
                 let file = File::create(&path)?;
                 self.written =
                     pieces(self.large, observer, |buffer, offset| file.write_all_at(buffer, offset))?;
-                observer.operation(&mut || file.sync_all())
+                observer.single(&mut || file.sync_all())
             }
             "rewrite" => {
                 let file = OpenOptions::new().write(true).open(&path)?;
                 pieces(self.written, observer, |buffer, offset| file.write_all_at(buffer, offset))?;
-                observer.operation(&mut || file.sync_all())
+                observer.single(&mut || file.sync_all())
             }
             "read" | "read cold" => {
                 let file = File::open(&path)?;
@@ -90,7 +90,7 @@ impl Suite for Io {
             "random write" => {
                 let file = OpenOptions::new().write(true).open(&path)?;
                 at_random(self, seat, observer, |buffer, offset| file.write_all_at(buffer, offset))?;
-                observer.operation(&mut || file.sync_all())
+                observer.single(&mut || file.sync_all())
             }
             _ => fs::remove_file(&path),
         }

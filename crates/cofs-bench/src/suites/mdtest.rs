@@ -273,7 +273,8 @@ impl Mdtest {
         for tree in 0..shape.trees {
             let (top, name) = self.base(seat, tree, neighbour);
             if step == Step::Create && kind == Kind::File && self.stonewall > 0 {
-                let place = |item: u64| kind.name(&shape.path(&top, &name, 0), owner, item);
+                let directory = shape.path(&top, &name, 0);
+                let place = |item: u64| kind.name(&directory, owner, item);
                 return self.until_stonewall(shape.items, &place, &mut data, observer);
             }
             let numbers = match step {
@@ -283,8 +284,14 @@ impl Mdtest {
                 }
                 Step::Stat | Step::Read => shape.in_order(),
             };
+            // Items that follow each other mostly lie in one directory, whose path is made once.
+            let mut here = (u64::MAX, PathBuf::new());
             for item in numbers {
-                let path = kind.name(&shape.path(&top, &name, shape.directory_of(item)), owner, item);
+                let directory = shape.directory_of(item);
+                if here.0 != directory {
+                    here = (directory, shape.path(&top, &name, directory));
+                }
+                let path = kind.name(&here.1, owner, item);
                 self.one(step, kind, &path, item, &mut data, observer)?;
             }
         }

@@ -1,17 +1,17 @@
 //! Rates of single metadata operations, as NCAR's metarates measures them: every process does one kind of
-//! operation on its files, in a directory that all share or in its own.
+//! operation on its files, in a directory that all share or in its own. Its source, and what differs, stand in docs/bench.md.
 
 use std::{
-    fs::{self, File, OpenOptions},
+    ffi::CStr,
+    fs::{self, File},
     io::{self, Read, Write},
-    path::Path,
 };
 
 use cofs_types::size::parse_size;
-use rustix::fs::{AtFlags, CWD, Timespec, Timestamps};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, Timespec, Timestamps};
 use serde::{Deserialize, Serialize};
 
-use crate::{Need, Observer, Phase, Seat, Suite, Unit, paths::Names};
+use crate::{Figure, Need, Observer, Phase, Report, Seat, Suite, Unit, paths::Names};
 
 /// Create, open, stat, utime and unlink files, and write and read small ones.
 #[derive(clap::Args, Clone, Debug, Serialize, Deserialize)]
@@ -31,7 +31,19 @@ pub struct Metarates {
     /// Files of this process that stand.
     #[arg(skip)]
     #[serde(skip)]
-    pub made: u64,
+    made: u64,
+
+    /// The files' names.
+    #[arg(skip)]
+    #[serde(skip)]
+    names: Option<Names>,
+}
+
+impl Metarates {
+    /// With files of 4 KiB, in one directory.
+    pub const fn new(files: u64) -> Self {
+        Self { files, own: false, small: 4096, made: 0, names: None }
+    }
 }
 
 /// A small file is held in memory.
@@ -77,17 +89,38 @@ impl Suite for Metarates {
         Need { bytes: self.files.saturating_mul(self.small), inodes: self.files.saturating_add(directories) }
     }
 
-    fn work(&mut self, phase: &str, seat: &Seat, observer: &mut dyn Observer) -> io::Result<()> {
+    fn enter(&mut self, seat: &Seat) -> io::Result<()> {
         let directory = seat.directory(self.own);
         fs::create_dir_all(&directory)?;
+        self.names = Some(Names::new(seat, &directory, seat.share(self.files))?);
+        Ok(())
+    }
+
+    fn original(&self, report: &Report, target: usize) -> String {
+        let place = if self.own { "a directory for each process" } else { "one directory" };
+        let mut out = format!(
+            "{} processes, {} files, {place}\n\n{:<14} {:>10} {:>14} {:>14} {:>12}\n",
+            report.processes, self.files, "operation", "files", "time each(us)", "time all(s)", "rate(1/s)"
+        );
+        for Phase { name, .. } in PHASES.iter().filter(|phase| !phase.silent) {
+            for Figure { operations, seconds, mean_nanos, .. } in report.samples(name, target) {
+                let (each, rate) = (mean_nanos / 1e3, *operations as f64 / seconds);
+                let line = format!("{name:<14} {operations:>10} {each:>14.2} {seconds:>14.3} {rate:>12.1}\n");
+                out.push_str(&line);
+            }
+        }
+        out + "\ntime each: what a process waited for one operation, on average\n"
+    }
+
+    fn work(&mut self, phase: &str, seat: &Seat, observer: &mut dyn Observer) -> io::Result<()> {
+        let Some(names) = &mut self.names else { return Err(io::Error::other("a phase before its round")) };
         let step = Step::of(phase);
         let data = vec![0x5a; self.small as usize];
         let mut buffer = Vec::with_capacity(data.len() + 1);
-        let mut names = Names::new(seat, &directory);
         let most = if step.makes() { seat.share(self.files) } else { self.made };
         let mut number = 0;
         while number < most && observer.go_on() {
-            let path = names.at(number);
+            let path = names.at(number)?;
             observer.operation(&mut || step.one(path, &data, &mut buffer))?;
             number += 1;
         }
@@ -96,7 +129,8 @@ impl Suite for Metarates {
         }
         if step == Step::Unlink {
             // What there was no time for goes untold, for its names are made again.
-            (number..self.made).try_for_each(|number| fs::remove_file(names.at(number)))?;
+            (number..self.made)
+                .try_for_each(|number| Step::Unlink.one(names.at(number)?, &[], &mut buffer))?;
             self.made = 0;
         }
         Ok(())
@@ -132,11 +166,11 @@ impl Step {
         matches!(self, Self::Create | Self::Write)
     }
 
-    fn one(self, path: &Path, data: &[u8], buffer: &mut Vec<u8>) -> io::Result<()> {
+    fn one(self, path: &CStr, data: &[u8], buffer: &mut Vec<u8>) -> io::Result<()> {
         match self {
             Self::Create => create(path).map(drop),
-            Self::Open => File::open(path).map(drop),
-            Self::Stat => fs::symlink_metadata(path).map(drop),
+            Self::Open => reads(path).map(drop),
+            Self::Stat => Ok(rustix::fs::lstat(path).map(drop)?),
             Self::Utime => {
                 let time = Timespec { tv_sec: 1_000_000_000, tv_nsec: 0 };
                 let times = Timestamps { last_access: time, last_modification: time };
@@ -145,14 +179,19 @@ impl Step {
             Self::Write => create(path)?.write_all(data),
             Self::Read => {
                 buffer.clear();
-                File::open(path)?.take(data.len() as u64).read_to_end(buffer)?;
+                reads(path)?.take(data.len() as u64).read_to_end(buffer)?;
                 if buffer.len() == data.len() { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
             }
-            Self::Unlink => fs::remove_file(path),
+            Self::Unlink => Ok(rustix::fs::unlink(path)?),
         }
     }
 }
 
-fn create(path: &Path) -> io::Result<File> {
-    OpenOptions::new().write(true).create_new(true).open(path)
+fn create(path: &CStr) -> io::Result<File> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+    Ok(rustix::fs::open(path, flags, Mode::from_raw_mode(0o666))?.into())
+}
+
+fn reads(path: &CStr) -> io::Result<File> {
+    Ok(rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?.into())
 }

@@ -29,13 +29,32 @@ pub fn measured(options: &Options) -> Report {
     run(options, &mut |_| {}).unwrap()
 }
 
-/// The one line that tells why not; nothing may have been written.
-pub fn refused(suite: Kind, processes: usize) -> String {
-    let dir = TempDir::new().unwrap();
-    let error = run(&options(suite, processes, dir.path()), &mut |_| {}).unwrap_err().to_string();
-    assert!(!error.contains('\n'), "more than one line");
-    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0, "something was written");
+/// The one line that tells why not.
+pub fn why_not(options: &Options) -> String {
+    let error = run(options, &mut |_| {}).map(drop).unwrap_err().to_string();
+    assert!(!error.contains('\n'), "more than one line: {error}");
     error
+}
+
+/// Each of these words, with so many processes, is refused with a line that says why; nothing is written.
+pub fn refused<S: clap::Args + Into<Kind>>(cases: &[(&str, usize, &str)]) {
+    for (words, processes, why) in cases {
+        let dir = TempDir::new().unwrap();
+        let error = why_not(&options(suite::<S>(words), *processes, dir.path()));
+        assert!(error.contains(why), "{words}: {error}");
+        assert_eq!(entries(dir.path()), 0, "{words}: something was written");
+    }
+}
+
+pub fn entries(directory: &Path) -> usize {
+    fs::read_dir(directory).unwrap().count()
+}
+
+/// How many files lie below `dir`, and their bytes.
+pub fn files(dir: &Path) -> (u64, u64) {
+    let names = names(dir);
+    let sizes = names.iter().filter_map(|name| Some(fs::metadata(name.strip_prefix("f ")?).unwrap().len()));
+    sizes.fold((0, 0), |(files, bytes), size| (files + 1, bytes + size))
 }
 
 /// The only measurement of a phase.
@@ -57,8 +76,9 @@ pub fn names(dir: &Path) -> Vec<String> {
     names
 }
 
-/// What the kernel was asked for, by all workers; only what succeeded.
-pub struct Witness(Vec<String>);
+/// What the kernel was asked for, by all workers and the programs that they ran; only what succeeded. A list for each
+/// of their threads.
+pub struct Witness(Vec<Vec<String>>);
 
 impl Witness {
     /// Runs `options` with every worker under strace.
@@ -72,27 +92,29 @@ impl Witness {
         watched.launcher.arguments.extend([trace.into(), WORKER.into()]);
         let report = run(&watched, &mut |_| {}).expect("strace must be installed and allowed");
         let files = fs::read_dir(traces.path()).unwrap().map(|file| file.unwrap().path());
-        let lines = files.flat_map(|file| {
+        let lines = files.map(|file| {
             let text = fs::read_to_string(file).unwrap();
             text.lines().filter(|line| !line.contains(" = -1 ")).map(str::to_owned).collect::<Vec<_>>()
         });
         (report, Self(lines.collect()))
     }
 
+    /// The lines of `call` that have all of `words`, of each thread that has some, in their order.
+    pub fn order(&self, call: &str, words: &[&str]) -> Vec<Vec<&str>> {
+        let call = format!("{call}(");
+        let wanted = |line: &&str| line.starts_with(&call) && words.iter().all(|word| line.contains(word));
+        let threads = self.0.iter().map(|lines| lines.iter().map(String::as_str).filter(wanted).collect());
+        threads.filter(|lines: &Vec<&str>| !lines.is_empty()).collect()
+    }
+
     /// How often `call` was made with all of `words` in its line.
     pub fn count(&self, call: &str, words: &[&str]) -> u64 {
-        let call = format!("{call}(");
-        let lines = self.0.iter().filter(|line| line.starts_with(&call));
-        lines.filter(|line| words.iter().all(|word| line.contains(word))).count() as u64
+        self.order(call, words).iter().map(|lines| lines.len() as u64).sum()
     }
 
     /// The sum of what `call` gave, where all of `words` are in its line: bytes of reads and writes.
     pub fn sum(&self, call: &str, words: &[&str]) -> u64 {
-        let call = format!("{call}(");
-        let lines = self.0.iter().filter(|line| line.starts_with(&call));
-        let lines = lines.filter(|line| words.iter().all(|word| line.contains(word)));
-        let given =
-            lines.filter_map(|line| line.rsplit_once(" = ")?.1.split(' ').next()?.parse::<u64>().ok());
-        given.sum()
+        let given = |line: &&str| line.rsplit_once(" = ")?.1.split(' ').next()?.parse::<u64>().ok();
+        self.order(call, words).iter().flatten().filter_map(given).sum()
     }
 }

@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use cofs_bench::{
-    Btio, Heading, Io, Ior, Kind, Launcher, Mdtest, Metabench, Metarates, Mptio, Options, Place, Profile,
-    Step, Told, Tree, clean, csv, join, join_profile, page, place, results, run as measure, run_profile,
-    score_table, table, work,
+    Btio, Dataset, Heading, Io, Ior, Kind, Launcher, Mdtest, Metabench, Metarates, Mptio, Options, Place,
+    Profile, Python, Source, Step, Told, Tree, clean, csv, join, join_profile, left, page, place, results,
+    run as measure, run_profile, score_table, table, work,
 };
 use serde_json::{json, to_value};
 
@@ -36,6 +36,9 @@ enum What {
     Metabench(Measured<Metabench>),
     Mptio(Measured<Mptio>),
     Btio(Measured<Btio>),
+    Source(Measured<Source>),
+    Python(Measured<Python>),
+    Dataset(Measured<Dataset>),
     /// Measure the set that matters, in one go, with one score: easy and hard, metadata and data, and find.
     ///
     /// The phases and the score are IO500's; how long they take is not.
@@ -46,6 +49,10 @@ enum What {
     Clean {
         #[arg(value_name = "DIR")]
         directory: PathBuf,
+
+        /// Only list it.
+        #[arg(long)]
+        list: bool,
     },
     /// Be one of the processes of a bench.
     #[command(hide = true)]
@@ -140,7 +147,7 @@ pub fn run(args: &Args, form: Format, progress: Progress) -> Done {
         }
         What::Suite(args) => bench_suite(args, form, progress),
         What::Report(args) => write_page(args),
-        What::Clean { directory } => remove(directory, form),
+        What::Clean { directory, list } => remove(directory, *list, form),
         What::Metarates(args) => bench(args, form, progress),
         What::Tree(args) => bench(args, form, progress),
         What::Io(args) => bench(args, form, progress),
@@ -149,6 +156,9 @@ pub fn run(args: &Args, form: Format, progress: Progress) -> Done {
         What::Metabench(args) => bench(args, form, progress),
         What::Mptio(args) => bench(args, form, progress),
         What::Btio(args) => bench(args, form, progress),
+        What::Source(args) => bench(args, form, progress),
+        What::Python(args) => bench(args, form, progress),
+        What::Dataset(args) => bench(args, form, progress),
     }
 }
 
@@ -156,24 +166,13 @@ pub fn run(args: &Args, form: Format, progress: Progress) -> Done {
 struct SuiteArgs {
     /// How much is done.
     #[arg(long, value_enum, default_value = "quick")]
-    profile: ProfileName,
+    profile: Profile,
     #[command(flatten)]
     common: Common,
 }
 
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
-enum ProfileName {
-    /// Some minutes on a disk of this decade.
-    Quick,
-    /// Long enough that caches do not do all of it.
-    Full,
-}
-
 fn bench_suite(args: &SuiteArgs, form: Format, progress: Progress) -> Done {
-    let profile = match args.profile {
-        ProfileName::Quick => Profile::Quick,
-        ProfileName::Full => Profile::Full,
-    };
+    let profile = args.profile;
     // Each test of the profile puts its own suite there.
     let options = options(Ior::default().into(), &args.common)?;
     if let Some(place) = options.place.as_ref().filter(|place| place.rank > 0) {
@@ -248,13 +247,16 @@ fn failed(error: &std::io::Error) -> Failure {
     Failure::new(format!("bench: {}", plain(error)))
 }
 
-fn remove(directory: &Path, form: Format) -> Done {
-    let removed = clean(directory).map_err(|error| failed(&error))?;
+fn remove(directory: &Path, only_list: bool, form: Format) -> Done {
+    let found = if only_list { left(directory) } else { clean(directory) };
+    let found = found.map_err(|error| failed(&error))?;
     match form {
         Format::Table | Format::Csv => {
-            removed.iter().try_for_each(|path| Ok(output::print(&format!("{}\n", path.display()))?))
+            found.iter().try_for_each(|path| Ok(output::print(&format!("{}\n", path.display()))?))
         }
-        Format::Json => Ok(output::document(form, &json!({ "removed": removed }))?),
+        Format::Json => {
+            Ok(output::document(form, &json!({ if only_list { "left" } else { "removed" }: found }))?)
+        }
     }
 }
 

@@ -1,0 +1,56 @@
+//! `cofs bench` as a person uses it: results go to a file and become a page; what a failed run left is listed, and goes when
+//! that is said.
+
+mod common;
+
+use std::fs;
+
+use common::{cofs, path_str, run, scratch};
+
+#[test]
+fn a_profile_becomes_a_score_and_a_page() {
+    let root = scratch();
+    let (a, b, results, page) = (
+        path_str(&root, "a"),
+        path_str(&root, "b"),
+        path_str(&root, "results"),
+        path_str(&root, "page.html"),
+    );
+    [&a, &b].into_iter().for_each(|directory| fs::create_dir(directory).unwrap());
+    let line = ["bench", "suite", "--profile", "trial", "-p", "2", "-i", "1", &a, "--vs", &b];
+    let table = run(&line);
+    let last = table.lines().last().unwrap();
+    assert!(last.starts_with("score ") && last.split_whitespace().count() == 4, "{table}");
+    let json = run(&[&line[..], &["--output", "json"]].concat());
+    let document: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(document["scores"].as_array().unwrap().len(), 12);
+    fs::write(&results, json).unwrap();
+    run(&["bench", "report", &results, "-o", &page]);
+    let text = fs::read_to_string(&page).unwrap();
+    assert!(text.contains("suite: ior-easy-write") && text.contains("<svg") && text.contains("score"));
+    assert!([a, b].iter().all(|directory| fs::read_dir(directory).unwrap().count() == 0));
+}
+
+#[test]
+fn what_cannot_be_measured_is_told_in_one_line_and_nothing_is_written() {
+    let root = scratch();
+    let directory = root.path().to_str().unwrap();
+    fs::create_dir(root.path().join("cofs-bench-1")).unwrap();
+    for (words, why) in [
+        (&["suite", directory][..], "cofs bench clean"),
+        (&["suite", "--seconds", "1", directory], "--profile says how much is done"),
+        (&["tree", "--seconds", "1", directory], "--files does"),
+        (&["btio", "-p", "3", directory], "not a square"),
+        (&["report", "/nonexistent"], "/nonexistent"),
+    ] {
+        let output = cofs(&[&["bench"], words].concat()).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && said.trim_end().lines().count() == 1, "{words:?}: {said}");
+        assert!(said.contains(why), "{words:?}: {said}");
+        assert_eq!(fs::read_dir(directory).unwrap().count(), 1);
+    }
+    let left = run(&["bench", "clean", "--list", directory]);
+    assert!(left.ends_with("/cofs-bench-1\n") && root.path().join("cofs-bench-1").exists());
+    assert_eq!(run(&["bench", "clean", directory]), left);
+    assert_eq!(fs::read_dir(directory).unwrap().count(), 0);
+}
