@@ -156,7 +156,7 @@ mod tests {
     #[test]
     fn each_round_works_under_a_name_that_no_mount_remembers() {
         let dir = tempfile::tempdir().unwrap();
-        let suite = crate::Metarates { files: 1, own: false, small: 1, made: 0 };
+        let suite = crate::Metarates::new(1);
         let names: Vec<_> =
             (0..3).map(|round| Scratch::new(dir.path(), &suite, round).unwrap().name().unwrap()).collect();
         assert_eq!(
