@@ -127,6 +127,14 @@ impl Shared {
                 }
             }
         }
+        // The pools' windows move on at each start: what a few starts left unjudged, one after the other, no later one would see.
+        let _alone = self.pass.lock();
+        match self.judge_all(metadata, placement) {
+            Ok(removed) => drop(self.removed.fetch_add(removed, Ordering::Relaxed)),
+            Err(error) => {
+                tracing::warn!(%error, "what a crash left in the pools is looked for again at the next start")
+            }
+        }
     }
 
     /// Returns when there is work and some has gathered, or `backoff` is over; `false` to stop.
@@ -195,16 +203,16 @@ impl Shared {
         Ok(())
     }
 
-    /// Judges what a crash left in the pools; every pool is tried. The first error is returned.
+    /// Judges what a crash left in the pools; every pool is tried. The first error is returned. So much there can't be that an
+    /// end would have to wait for long: see `placement::LeftBehind`.
     fn judge_all<M: MetadataDriver>(&self, metadata: &M, placement: &Placement) -> FsResult<u64> {
         let left = placement.left_behind();
         let pools: BTreeSet<PoolId> = left.iter().map(|left| left.object.pool()).collect();
         let mut removed = Ok(0);
         for pool in pools {
             let here = left.iter().filter(|left| left.object.pool() == pool);
-            match self.judge(metadata, placement, here) {
-                Ok(None) => break,
-                Ok(Some(count)) => {
+            match judge(metadata, placement, here) {
+                Ok(count) => {
                     placement.judged(pool);
                     removed = removed.map(|sum| sum + count);
                 }
@@ -213,36 +221,32 @@ impl Shared {
         }
         removed
     }
+}
 
-    /// Removes those that are nobody's; `None` if it was told to stop.
-    fn judge<'a, M: MetadataDriver>(
-        &self,
-        metadata: &M,
-        placement: &Placement,
-        left: impl Iterator<Item = &'a LeftBehind>,
-    ) -> FsResult<Option<u64>> {
-        let mut nobodys = Vec::new();
-        for left in left {
-            if self.stopping() {
-                return Ok(None);
-            }
-            if is_nobodys(metadata, left)? {
-                nobodys.push(left.object);
-            }
+/// Removes those that are nobody's.
+fn judge<'a, M: MetadataDriver>(
+    metadata: &M,
+    placement: &Placement,
+    left: impl Iterator<Item = &'a LeftBehind>,
+) -> FsResult<u64> {
+    let mut nobodys = Vec::new();
+    for left in left {
+        if is_nobodys(metadata, left)? {
+            nobodys.push(left.object);
         }
-        if nobodys.is_empty() {
-            return Ok(Some(0));
-        }
-        // The inode may have let go of it only just now.
-        run(metadata.sync())?;
-        failpoint("fs.judge.synced");
-        for &object in &nobodys {
-            placement.remove(object)?;
-            failpoint("fs.judge.removed");
-        }
-        tracing::info!(objects = nobodys.len(), "objects that a crash left without an inode are removed");
-        Ok(Some(nobodys.len() as u64))
     }
+    if nobodys.is_empty() {
+        return Ok(0);
+    }
+    // The inode may have let go of it only just now.
+    run(metadata.sync())?;
+    failpoint("fs.judge.synced");
+    for &object in &nobodys {
+        placement.remove(object)?;
+        failpoint("fs.judge.removed");
+    }
+    tracing::info!(objects = nobodys.len(), "objects that a crash left without an inode are removed");
+    Ok(nobodys.len() as u64)
 }
 
 /// What an inode has not got now it will never have: no object is handed out twice.

@@ -119,6 +119,27 @@ fn an_unlinked_inode_stays_until_it_is_known_what_a_crash_left_of_it() {
     assert_eq!(world.mount().fs.recovered(), cofs_fs::Recovered::default());
 }
 
+/// The pools look back over a few starts only.
+#[test]
+fn ends_that_come_before_the_collector_hide_nothing_of_what_a_crash_left() {
+    let world = World::new();
+    let volume = world.mount();
+    let small = volume.create("small").0;
+    let left = volume.placement.take(small).unwrap().id;
+    drop(volume);
+    for _ in 0..6 {
+        let volume = world.mount();
+        volume.placement.start_filler();
+        // Each start takes some, and so reserves further numbers.
+        volume.placement.take(small).unwrap();
+        volume.detach();
+    }
+    let volume = world.mount();
+    volume.placement.start_filler();
+    eventually("the pools are looked through", || volume.placement.is_in_order());
+    assert!(volume.placement.open_object(left, false).is_err());
+}
+
 /// A file handle leads to it until then; whoever opens it keeps it.
 #[test]
 fn an_unlinked_inode_that_is_opened_again_after_a_crash_goes_with_its_last_close() {

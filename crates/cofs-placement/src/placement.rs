@@ -284,9 +284,8 @@ impl Placement {
         Some(pool.store.path().join(path::of_object(id.sequence())))
     }
 
-    /// Stops the filler, removes what is ready but unused, and notes a clean end in each pool. All are
-    /// tried; the first error is returned, and means that the next start looks at the last reservation.
-    pub fn close(&self) -> FsResult<()> {
+    /// Ends the background thread. What it has found by then is all that [`left_behind`](Self::left_behind) will tell of.
+    pub fn stop_filler(&self) {
         self.signal.stop();
         if let Some(filler) = self.filler.lock().take()
             && filler.thread().id() != std::thread::current().id()
@@ -294,6 +293,12 @@ impl Placement {
             // A filler that panicked has said so.
             let _ = filler.join();
         }
+    }
+
+    /// Stops the filler, removes what is ready but unused, and notes a clean end in each pool. All are
+    /// tried; the first error is returned, and means that the next start looks at the last reservation.
+    pub fn close(&self) -> FsResult<()> {
+        self.stop_filler();
         self.pools.iter().map(Pool::close).fold(Ok(()), Result::and)
     }
 

@@ -38,6 +38,7 @@ impl<M: MetadataDriver> Cofs<M> {
             first = first.and(self.settle_detached(&inode).await);
         }
         failpoint("fs.detach.settled");
+        self.placement.stop_filler();
         self.collector.stop();
         self.idle.clear();
         first = first.and(self.placement.sync());
