@@ -440,8 +440,8 @@ impl NamespaceSubject {
         let zero_len = if matches!(mode, FallocateMode::Allocate { .. }) { 0 } else { len };
         if node.layout == Layout::Inline {
             if new_size.is_none_or(|size| size <= u64::from(self.ns.options().inline_bytes_max)) {
-                self.ns.inline_zero(now, ino, offset, zero_len, new_size)?;
-                return self.set_size(who, ino, new_size.unwrap_or(size), now);
+                self.remove_privileges(who, &node, now)?;
+                return self.ns.inline_zero(now, ino, offset, zero_len, new_size).map(done);
             }
             self.outgrow(ino, now)?;
         }
@@ -449,6 +449,16 @@ impl NamespaceSubject {
             object.zero(offset, offset + zero_len);
             object.truncate(new_size.unwrap_or(size));
         })
+    }
+
+    /// As the kernel does before it changes the bytes of a file (`file_remove_privs`).
+    fn remove_privileges(&mut self, who: Who, node: &Node, now: Timestamp) -> FsResult<()> {
+        let permissions = node.attributes.permissions;
+        if who.is_root() || (permissions & 0o4000 == 0 && permissions & 0o2010 != 0o2010) {
+            return Ok(());
+        }
+        let c = Credentials { authority: Authority::Checked, ..who.credentials() };
+        self.ns.setattr(&c, now, node.attributes.ino, &SetAttributes::KILL_SET_ID).map(drop)
     }
 
     fn outgrow(&mut self, ino: InodeId, now: Timestamp) -> FsResult<()> {

@@ -64,6 +64,7 @@ fn cut_power(steps: &[Step], keep: prop::sample::Index) -> Result<(), String> {
             .map_err(fail)?;
     let mut states = vec![model.clone()];
     for (index, step) in steps.iter().enumerate() {
+        states.extend(model.privileges_removed(step, time_of(index)));
         apply_both(&mut model, &mut subject, index, step, Precision::Exact)?;
         if step.op == Op::Sync {
             states.clear();
@@ -97,8 +98,10 @@ fn fail_commit(steps: &[Step], nth: u64, fault: Fault) -> Result<(), String> {
         NamespaceSubject::format(Arc::<FaultEngine>::clone(&engine), 1 << 16, 0o755, time_of(0))
             .map_err(fail)?;
     let mut with_failed = model.clone();
+    let mut between = None;
     for (index, step) in steps.iter().enumerate() {
         with_failed = model.clone();
+        between = model.privileges_removed(step, time_of(index));
         let expected = with_failed.apply(step, time_of(index));
         if expected == Answer::Skip {
             continue;
@@ -120,7 +123,7 @@ fn fail_commit(steps: &[Step], nth: u64, fault: Fault) -> Result<(), String> {
     after.recover(time_of(steps.len())).map_err(fail)?;
     let got = tree(&mut after, Precision::AfterCrash);
     let mut compared = Ok(());
-    for state in [&mut with_failed, &mut model] {
+    for state in [Some(&mut with_failed), between.as_mut(), Some(&mut model)].into_iter().flatten() {
         state.close_all();
         compared = compare_seen(&tree(state, Precision::AfterCrash), &got);
         if compared.is_ok() {

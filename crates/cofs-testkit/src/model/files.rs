@@ -1,12 +1,12 @@
 //! Open files: reading, writing and what else changes their bytes.
 
-use cofs_types::{FallocateMode, FileKind};
+use cofs_types::{FallocateMode, FileKind, Timestamp};
 use rustix::io::Errno;
 
 use super::{Ino, Model, Slot};
 use crate::{
     answer::{Answer, Result},
-    ops::{Op, Who, pattern},
+    ops::{Op, Step, Who, pattern},
 };
 
 /// The most that a whole file is read of: beyond, only its head.
@@ -65,6 +65,19 @@ impl Model {
             _ => return Answer::Skip,
         }
         Answer::Done
+    }
+
+    /// The state between the two changes of a `fallocate` that costs a file its set-id bits: the kernel takes them away first, by a
+    /// request of its own (`file_remove_privs`). `None`: it is one change.
+    pub fn privileges_removed(&self, step: &Step, now: Timestamp) -> Option<Self> {
+        let Op::Fallocate { slot, .. } = step.op else { return None };
+        let open = self.slots.get(slot).copied().flatten().filter(|open| open.write)?;
+        let mut between = self.clone();
+        between.kill_set_id(step.who, open.ino);
+        let inode = between.inode_mut(open.ino);
+        inode.ctime = now;
+        inode.keep_atime();
+        (inode.permissions != self.inode(open.ino).permissions).then_some(between)
     }
 
     fn changed(&mut self, who: Who, ino: Ino) {
