@@ -41,7 +41,7 @@ fuzz_target!(|records: Vec<Record>| {
         let mut key = vec![0, 0, tag];
         key.extend_from_slice(&u64::from(record.number).to_be_bytes());
         key.extend_from_slice(&record.rest);
-        Change::Put { key, value: record.value.clone() }
+        Change::put(key, record.value.clone())
     });
     let batch = Batch { changes: changes.collect(), ..Batch::default() };
     engine.commit(&batch).expect("memory takes it");

@@ -15,7 +15,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use cofs_engine::{Batch, Change, EmbeddedEngine, EmbeddedOptions, Engine, Guard, Outcome};
+use cofs_engine::{Batch, Change, EmbeddedEngine, EmbeddedOptions, Engine, Guard, KeyShape, Outcome};
 use hdrhistogram::Histogram;
 use rand::{Rng, SeedableRng, rngs::SmallRng};
 
@@ -87,15 +87,21 @@ impl Keys<'_> {
         let mut attributes = vec![0; 80];
         // Times and sizes differ from file to file, owners and modes do not.
         rng.fill(&mut attributes[..32]);
-        [
-            Change::Put { key: self.entry(thread, number), value: entry_value.into() },
-            Change::Put { key: inode, value: attributes.into() },
-        ]
+        [Change::put(self.entry(thread, number), entry_value), Change::put(inode, attributes)]
     }
 }
 
-fn guards() -> Vec<Guard> {
-    vec![Guard { key: FENCE.to_vec(), value: Some(FENCE_VALUE.to_vec()) }]
+/// As the name space's: see `cofs_namespace::KEY_SHAPE`.
+const SHAPE: KeyShape = KeyShape {
+    family_bytes: 3,
+    number: |key| match key {
+        [_, _, b'I', number @ ..] => number.first_chunk().map(|number| u64::from_be_bytes(*number)),
+        _ => None,
+    },
+};
+
+fn fence() -> Guard {
+    Guard { key: FENCE.to_vec(), value: Some(FENCE_VALUE.to_vec()) }
 }
 
 fn histogram() -> Result<Histogram<u64>> {
@@ -151,7 +157,7 @@ fn timed<T>(histogram: &mut Histogram<u64>, work: impl FnOnce() -> Result<T>) ->
     Ok(result)
 }
 
-fn commit(engine: &EmbeddedEngine, batch: &Batch) -> Result<()> {
+fn commit(engine: &EmbeddedEngine, batch: &Batch<'_>) -> Result<()> {
     match engine.commit(batch)? {
         Outcome::Committed => Ok(()),
         other => Err(format!("commit: {other:?}").into()),
@@ -199,10 +205,11 @@ fn creates(engine: &EmbeddedEngine, arguments: &Arguments, keys: &Keys<'_>) -> R
         ("creates, last tenth", per_thread - tenth, per_thread),
     ] {
         let (histogram, elapsed) = measured(arguments.threads, |thread, histogram| {
+            let guards = [fence()];
             let mut rng = SmallRng::seed_from_u64(thread ^ from);
             for number in from..to {
                 let changes = keys.create(thread, number, &mut rng).to_vec();
-                let batch = Batch { guards: guards(), changes, ..Batch::default() };
+                let batch = Batch { guards: &guards, changes, ..Batch::default() };
                 timed(histogram, || {
                     let Change::Put { key, .. } = &batch.changes[0] else { return Err("no entry".into()) };
                     if engine.get(key)?.is_some() {
@@ -279,11 +286,12 @@ fn groups(engine: &EmbeddedEngine, arguments: &Arguments, keys: &Keys<'_>) -> Re
     const GROUP: u64 = 64;
     let base = arguments.entries;
     let (histogram, elapsed) = measured(arguments.threads, |thread, histogram| {
+        let guards = [fence()];
         let mut rng = SmallRng::seed_from_u64(thread);
         for group in 0..500 {
             let numbers = base + group * GROUP..base + (group + 1) * GROUP;
             let changes = numbers.flat_map(|number| keys.create(thread, number, &mut rng)).collect();
-            let batch = Batch { guards: guards(), changes, ..Batch::default() };
+            let batch = Batch { guards: &guards, changes, ..Batch::default() };
             timed(histogram, || {
                 commit(engine, &batch)?;
                 Ok(engine.sync()?)
@@ -298,7 +306,7 @@ fn groups(engine: &EmbeddedEngine, arguments: &Arguments, keys: &Keys<'_>) -> Re
 fn open(directory: &Path, memory_bytes: usize) -> Result<EmbeddedEngine> {
     let start = Instant::now();
     let options =
-        EmbeddedOptions { create: true, family_bytes: 3, ..EmbeddedOptions::new(directory, memory_bytes) };
+        EmbeddedOptions { create: true, keys: SHAPE, ..EmbeddedOptions::new(directory, memory_bytes) };
     let engine = EmbeddedEngine::open(&options)?;
     println!("{:<34} {:.1} ms", "open", start.elapsed().as_secs_f64() * 1000.0);
     Ok(engine)
@@ -315,13 +323,7 @@ fn main() -> Result<()> {
         arguments.memory_bytes >> 20
     );
     let engine = open(&arguments.directory, arguments.memory_bytes)?;
-    commit(
-        &engine,
-        &Batch {
-            changes: vec![Change::Put { key: FENCE.into(), value: FENCE_VALUE.into() }],
-            ..Batch::default()
-        },
-    )?;
+    commit(&engine, &Batch { changes: vec![Change::put(FENCE, FENCE_VALUE)], ..Batch::default() })?;
     creates(&engine, &arguments, &keys)?;
     println!("{:<34} {}", "CPU time in the background", background());
     footprint(&engine);

@@ -3,6 +3,10 @@
 use std::{fmt, ops::ControlFlow, sync::Arc};
 
 pub use bytes::Bytes;
+use smallvec::SmallVec;
+
+/// A key as it is kept: one of the usual length needs no memory of its own.
+pub type Key = SmallVec<[u8; 24]>;
 
 /// What must hold for a commit to happen: `key` has exactly `value` (`None`: is absent).
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -15,13 +19,29 @@ pub struct Guard {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Change {
     Put {
-        key: Vec<u8>,
+        key: Key,
         /// Shared by all that keep it.
         value: Bytes,
     },
     Delete {
-        key: Vec<u8>,
+        key: Key,
     },
+}
+
+impl Change {
+    pub fn put(key: impl AsRef<[u8]>, value: impl Into<Bytes>) -> Self {
+        Self::Put { key: Key::from_slice(key.as_ref()), value: value.into() }
+    }
+
+    pub fn delete(key: impl AsRef<[u8]>) -> Self {
+        Self::Delete { key: Key::from_slice(key.as_ref()) }
+    }
+
+    pub fn key(&self) -> &[u8] {
+        match self {
+            Self::Put { key, .. } | Self::Delete { key } => key,
+        }
+    }
 }
 
 /// When a commit must be on stable storage.
@@ -36,8 +56,8 @@ pub enum Durability {
 
 /// A set of changes that happen together, or not at all.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Batch {
-    pub guards: Vec<Guard>,
+pub struct Batch<'g> {
+    pub guards: &'g [Guard],
     pub changes: Vec<Change>,
     pub durability: Durability,
 }
@@ -97,7 +117,7 @@ pub trait Engine: Send + Sync + 'static {
     fn scan(&self, start: &[u8], end: &[u8], visit: Visit<'_>) -> Result<(), EngineError>;
 
     /// Checks the guards and applies the changes, as one.
-    fn commit(&self, batch: &Batch) -> Result<Outcome, EngineError>;
+    fn commit(&self, batch: &Batch<'_>) -> Result<Outcome, EngineError>;
 
     /// Puts everything committed so far on stable storage.
     fn sync(&self) -> Result<(), EngineError>;

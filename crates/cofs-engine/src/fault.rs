@@ -171,7 +171,7 @@ impl Engine for FaultEngine {
         self.inner.scan(start, end, visit)
     }
 
-    fn commit(&self, batch: &Batch) -> Result<Outcome, EngineError> {
+    fn commit(&self, batch: &Batch<'_>) -> Result<Outcome, EngineError> {
         self.check_poison()?;
         match self.next_fault(Call::Commit) {
             None => self.inner.commit(batch),
@@ -209,8 +209,8 @@ mod tests {
     const EIO: i32 = 5;
     const ENOSPC: i32 = 28;
 
-    fn put(key: &str) -> Batch {
-        let change = Change::Put { key: key.into(), value: Bytes::from_static(b"v") };
+    fn put(key: &str) -> Batch<'static> {
+        let change = Change::put(key, &b"v"[..]);
         Batch { changes: vec![change], ..Batch::default() }
     }
 

@@ -19,7 +19,9 @@ mod engine;
 mod fault;
 mod memory;
 
-pub use embedded::{BACKGROUND_THREADS, EmbeddedEngine, EmbeddedOptions};
-pub use engine::{Batch, Bytes, Change, Durability, Engine, EngineError, EngineStats, Guard, Outcome, Visit};
+pub use embedded::{BACKGROUND_THREADS, EmbeddedEngine, EmbeddedOptions, KeyShape};
+pub use engine::{
+    Batch, Bytes, Change, Durability, Engine, EngineError, EngineStats, Guard, Key, Outcome, Visit,
+};
 pub use fault::{Call, Fault, FaultEngine, FaultPlan};
 pub use memory::MemoryEngine;

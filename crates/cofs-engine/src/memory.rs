@@ -95,7 +95,7 @@ impl State {
         }
     }
 
-    fn commit(&mut self, batch: &Batch) -> Outcome {
+    fn commit(&mut self, batch: &Batch<'_>) -> Outcome {
         if !batch.guards.iter().all(|guard| self.holds(guard)) {
             return Outcome::GuardFailed;
         }
@@ -135,7 +135,7 @@ impl Engine for MemoryEngine {
         Ok(())
     }
 
-    fn commit(&self, batch: &Batch) -> Result<Outcome, EngineError> {
+    fn commit(&self, batch: &Batch<'_>) -> Result<Outcome, EngineError> {
         Ok(self.state.write().commit(batch))
     }
 
@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     fn put(engine: &MemoryEngine, key: &str, durability: Durability) {
-        let change = Change::Put { key: key.into(), value: Bytes::from_static(b"v") };
+        let change = Change::put(key, &b"v"[..]);
         let batch = Batch { changes: vec![change], durability, ..Batch::default() };
         assert_eq!(engine.commit(&batch).unwrap(), Outcome::Committed);
     }

@@ -69,7 +69,7 @@ fn guards_must_all_hold(factory: Factory) {
         (&[guard("empty", Some(b""))], Outcome::Committed),
     ];
     for (guards, expected) in cases {
-        let batch = Batch { guards: guards.to_vec(), ..changes(vec![put("done", "x"), put("epoch", "7")]) };
+        let batch = Batch { guards, ..changes(vec![put("done", "x"), put("epoch", "7")]) };
         assert_eq!(engine.commit(&batch).unwrap(), *expected, "{guards:?}");
         let done = engine.get(b"done").unwrap().is_some();
         assert_eq!(done, *expected == Outcome::Committed, "{guards:?}");
@@ -153,7 +153,7 @@ fn increment(engine: &dyn Engine, key: &[u8]) -> u64 {
     loop {
         let old = engine.get(key).unwrap();
         let new = number(old.clone()) + 1;
-        let guards = vec![guard(key, old.as_deref()), guard("fence", None)];
+        let guards = &[guard(key, old.as_deref()), guard("fence", None)];
         let batch = Batch { guards, ..changes(vec![put(key, new.to_le_bytes())]) };
         match engine.commit(&batch).unwrap() {
             Outcome::Committed => {
@@ -271,8 +271,8 @@ fn value() -> impl Strategy<Value = Vec<u8>> {
 
 fn change() -> impl Strategy<Value = Change> {
     prop_oneof![
-        3 => (key(), value()).prop_map(|(key, value)| Change::Put { key, value: value.into() }),
-        1 => key().prop_map(|key| Change::Delete { key }),
+        3 => (key(), value()).prop_map(|(key, value)| put(key, value)),
+        1 => key().prop_map(delete),
     ]
 }
 
@@ -318,14 +318,14 @@ impl Model {
         Guard { key: key.to_vec(), value }
     }
 
-    fn commit(&mut self, batch: &Batch) -> Outcome {
+    fn commit(&mut self, batch: &Batch<'_>) -> Outcome {
         if batch.guards.iter().any(|guard| self.0.get(&guard.key) != guard.value.as_ref()) {
             return Outcome::GuardFailed;
         }
         for change in &batch.changes {
             match change {
-                Change::Put { key, value } => self.0.insert(key.clone(), value.to_vec()),
-                Change::Delete { key } => self.0.remove(key),
+                Change::Put { key, value } => self.0.insert(key.to_vec(), value.to_vec()),
+                Change::Delete { key } => self.0.remove(key.as_slice()),
             };
         }
         Outcome::Committed
@@ -340,8 +340,8 @@ impl Model {
 fn follow(engine: &dyn Engine, model: &mut Model, step: &Step) {
     match step {
         Step::Commit { guards, changes, durability } => {
-            let guards = guards.iter().map(|(key, kind)| model.guard(key, kind)).collect();
-            let batch = Batch { guards, changes: changes.clone(), durability: *durability };
+            let guards: Vec<_> = guards.iter().map(|(key, kind)| model.guard(key, kind)).collect();
+            let batch = Batch { guards: &guards, changes: changes.clone(), durability: *durability };
             assert_eq!(engine.commit(&batch).unwrap(), model.commit(&batch));
         }
         Step::Get(key) => assert_eq!(engine.get(key).unwrap(), model.get(key)),

@@ -23,7 +23,7 @@ const NOW: Timestamp = Timestamp { secs: 1, nanos: 0 };
 
 fn volume(directory: &Path) -> Result<Namespace, Box<dyn Error>> {
     let mut options = EmbeddedOptions::new(directory, limits::ENGINE_MEMORY_BYTES);
-    options.family_bytes = cofs_namespace::KEY_FAMILY_BYTES;
+    options.keys = cofs_namespace::KEY_SHAPE;
     options.create = true;
     let engine: Arc<dyn Engine> = Arc::new(EmbeddedEngine::open(&options)?);
     let volume = VolumeOptions { inline_bytes_max: 16_384, hash_key: [3; 16] };

@@ -191,7 +191,7 @@ impl Loader<'_> {
         self.totals.records += 1;
         self.labelled |= line.brings_label();
         let (key, value) = line.to_record().map_err(|error| lines.wrong(&error.to_string()))?;
-        self.batch.push(Change::Put { key, value: value.into() });
+        self.batch.push(Change::put(key, value));
         if self.batch.len() >= limits::LOAD_BATCH {
             self.commit(Durability::Buffered)?;
         }
@@ -230,7 +230,7 @@ impl Loader<'_> {
             (HeaderPart::Counts, counts.encode()),
             (HeaderPart::Volume, Volume { options: header.options() }.encode()),
         ];
-        let put = |(part, value)| Change::Put { key: key::header(part).to_vec(), value: Vec::into(value) };
+        let put = |(part, value): (_, Vec<u8>)| Change::put(key::header(part), value);
         self.batch = parts.into_iter().map(put).collect();
         self.batch.extend((!self.labelled).then(|| labels::unlabelled(0)));
         self.commit(Durability::Synced)?;

@@ -20,7 +20,7 @@ use std::sync::atomic::AtomicU64;
 use cofs_types::{Attributes, FileKind, FsResult, InodeId, Layout, Name, Timestamp};
 use parking_lot::Mutex;
 
-pub use crate::schema::KEY_FAMILY_BYTES;
+pub use crate::schema::KEY_SHAPE;
 use crate::{
     schema::NameHasher,
     tables::{allocator::Allocator, labels::Labels},

@@ -17,7 +17,7 @@ mod xattrs;
 pub use entry::{EntryRecord, NameHasher, Occupant};
 pub use header::{Counts, Volume, decode_number, encode_number};
 pub use inode::Inode;
-pub use keys::{HeaderPart, KEY_FAMILY_BYTES, Key, Range, ranges};
+pub use keys::{HeaderPart, KEY_SHAPE, Key, Range, ranges};
 pub use marks::{MARK, decode_chunk, encode_chunk};
 pub use shard::{Shard, Times};
 pub use xattrs::SmallXattrs;

@@ -10,6 +10,7 @@
 //! Some records are *covered* by an inode's: `B`, `X`, `W`, `U` change only together with `I`, so that the
 //! stripe of `I` stands for them.
 
+mod lately;
 mod store;
 mod stripes;
 
@@ -116,17 +117,22 @@ impl<'a> Tx<'a> {
     pub fn get(&mut self, key: &[u8]) -> FsResult<Option<Bytes>> {
         for change in self.changes.iter().rev() {
             match change {
-                Change::Put { key: k, value } if k == key => {
-                    return Ok(Some(value.clone()));
-                }
-                Change::Delete { key: k } if k == key => return Ok(None),
+                Change::Put { key: k, value } if k.as_slice() == key => return Ok(Some(value.clone())),
+                Change::Delete { key: k } if k.as_slice() == key => return Ok(None),
                 _ => {}
             }
         }
-        if !self.alone {
-            self.notes.push(self.store.stripes.note(self.store.stripes.of(key)));
+        if self.alone {
+            return self.store.get(key);
         }
-        self.store.get(key)
+        let noted = self.store.stripes.note(self.store.stripes.of(key));
+        self.notes.push(noted);
+        if let Some(value) = lately::get(self.store.id, noted, key) {
+            return Ok(value);
+        }
+        let value = self.store.get(key)?;
+        lately::keep(self.store.id, noted, key, &value);
+        Ok(value)
     }
 
     /// The value of a key that is covered by an inode already read, or that nobody else changes.
@@ -145,11 +151,11 @@ impl<'a> Tx<'a> {
     }
 
     pub fn put_covered(&mut self, key: &[u8], value: impl Into<Bytes>) {
-        self.changes.push(Change::Put { key: key.to_vec(), value: value.into() });
+        self.changes.push(Change::put(key, value));
     }
 
     pub fn delete_covered(&mut self, key: &[u8]) {
-        self.changes.push(Change::Delete { key: key.to_vec() });
+        self.changes.push(Change::delete(key));
     }
 
     pub fn change_covered(&mut self, change: Change) {
@@ -251,7 +257,7 @@ impl<'a> Tx<'a> {
                 return Ok(ControlFlow::Break(()));
             }
             // A vacant slot goes with its directory.
-            changes.push(Change::Delete { key: key.to_vec() });
+            changes.push(Change::delete(key));
             Ok(ControlFlow::Continue(()))
         })?;
         if occupied { Err(FsError::NotEmpty) } else { Ok(()) }

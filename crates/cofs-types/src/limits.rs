@@ -82,7 +82,7 @@ pub const INODE_BLOCKS_MAX: usize = 8192;
 pub const INODE_BLOCK_MIN: u64 = 8;
 pub const INODE_BLOCK_MAX: u64 = 1024;
 /// Stripes that the keys of a volume share for the isolation of transactions, 16 bytes each.
-pub const STRIPES: usize = 1 << 16;
+pub const STRIPES: usize = 1 << 14;
 /// Inode numbers reserved in the header by one commit.
 pub const INODE_RESERVATION: u64 = 1 << 20;
 /// Bytes that the embedded engine may hold: block cache, filters, memtables and record cache together.

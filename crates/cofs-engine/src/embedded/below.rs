@@ -6,8 +6,9 @@
 //! below, so that it can be tried again when the file system has space, or works, again.
 //!
 //! A table whose range no other has goes to the bottom at once and is never rewritten by compaction. So families of keys (see
-//! [`EmbeddedOptions::family_bytes`](super::EmbeddedOptions)) that are large get tables of their own: records that come in the order of
-//! their keys then do not suffer for those that do not.
+//! [`KeyShape`]) that are large get tables of their own: records that come in the order of their keys then do not suffer for those
+//! that do not. And where such a family has a gap, because several sequences of numbers grow at a time, a table ends too: what
+//! comes next will lie in the gap.
 
 use std::{
     path::{Path, PathBuf},
@@ -16,13 +17,13 @@ use std::{
 
 use rocksdb::{DB, IngestExternalFileOptions, Options, SstFileWriter, properties};
 
-use super::{error::engine_error, intake::Memtable, log::InheritedLogs};
-use crate::EngineError;
+use super::{KeyShape, error::engine_error, intake::Memtable, log::InheritedLogs};
+use crate::{EngineError, Key};
 
 /// Young tables that each reader has to ask; beyond it compaction must catch up first.
 const YOUNG_TABLES_MAX: u64 = 40;
-/// A family with less in a memtable shares a table with its neighbours: many tiny tables would help nobody.
-const FAMILY_BYTES_MIN: usize = 1 << 20;
+/// A part with less shares a table with its neighbours: many tiny tables would help nobody.
+const PART_BYTES_MIN: usize = 1 << 20;
 
 /// Names of tables in the making.
 const NEW_PREFIX: &str = "new-table-";
@@ -31,8 +32,7 @@ pub(super) struct Below {
     db: Arc<DB>,
     options: Options,
     directory: PathBuf,
-    /// The first bytes of a key that name its family.
-    family_bytes: usize,
+    keys: KeyShape,
     /// None once what an earlier version of the format left in RocksDB's log is a table.
     inherited: Option<InheritedLogs>,
 }
@@ -42,11 +42,11 @@ impl Below {
         db: Arc<DB>,
         directory: &Path,
         options: Options,
-        family_bytes: usize,
+        keys: KeyShape,
         inherited: InheritedLogs,
     ) -> Self {
         remove_unfinished(directory);
-        Self { db, options, directory: directory.to_owned(), family_bytes, inherited: Some(inherited) }
+        Self { db, options, directory: directory.to_owned(), keys, inherited: Some(inherited) }
     }
 
     /// Puts all of a memtable on stable storage below. Errors change nothing.
@@ -55,7 +55,7 @@ impl Below {
         if memtable.keys() == 0 {
             return Ok(());
         }
-        let cuts = self.cuts(memtable)?;
+        let cuts = cuts(memtable, self.keys)?;
         let mut tables = Vec::new();
         let done = self.build(memtable, &cuts, &mut tables).and_then(|()| self.ingest(&tables));
         for table in tables {
@@ -71,35 +71,8 @@ impl Below {
         young.ok().flatten().is_some_and(|tables| tables >= YOUNG_TABLES_MAX)
     }
 
-    fn family<'k>(&self, key: &'k [u8]) -> &'k [u8] {
-        key.get(..self.family_bytes).unwrap_or(key)
-    }
-
-    /// The families that begin another table, in the order of the keys.
-    fn cuts(&self, memtable: &Memtable) -> Result<Vec<Vec<u8>>, EngineError> {
-        let mut families: Vec<(Vec<u8>, usize)> = Vec::new();
-        memtable.visit(|key, value| {
-            let bytes = key.len() + value.map_or(0, <[u8]>::len);
-            let family = self.family(key);
-            match families.last_mut().filter(|last| last.0 == family) {
-                Some(last) => last.1 += bytes,
-                None => families.push((family.to_vec(), bytes)),
-            }
-            Ok(())
-        })?;
-        let large = |family: &(Vec<u8>, usize)| family.1 >= FAMILY_BYTES_MIN;
-        // Between two of which one at least is large.
-        let cut = families.windows(2).filter(|pair| large(&pair[0]) || large(&pair[1]));
-        Ok(cut.map(|pair| pair[1].0.clone()).collect())
-    }
-
     /// Writes the tables; `tables` gets their files, of which the last one may be unfinished after an error.
-    fn build(
-        &self,
-        memtable: &Memtable,
-        cuts: &[Vec<u8>],
-        tables: &mut Vec<PathBuf>,
-    ) -> Result<(), EngineError> {
+    fn build(&self, memtable: &Memtable, cuts: &[Key], tables: &mut Vec<PathBuf>) -> Result<(), EngineError> {
         let building = |error| engine_error("writing a table of the metadata", &error);
         let mut cuts = cuts.iter().peekable();
         let mut begin = || {
@@ -110,7 +83,7 @@ impl Below {
         };
         let mut table = begin()?;
         memtable.visit(|key, value| {
-            if cuts.next_if(|cut| self.family(key) == cut.as_slice()).is_some() {
+            if cuts.next_if(|cut| key == cut.as_slice()).is_some() {
                 table.finish().map_err(building)?;
                 table = begin()?;
             }
@@ -141,11 +114,111 @@ impl Below {
     }
 }
 
+/// Neighbouring keys of a memtable that are of one family and, where they have numbers, without a gap; or several such that are small.
+struct Part {
+    first: Key,
+    bytes: usize,
+    large: bool,
+}
+
+/// The keys that begin another table, in their order: between two parts of which one at least is large.
+fn cuts(memtable: &Memtable, keys: KeyShape) -> Result<Vec<Key>, EngineError> {
+    let family = |key: &[u8]| Key::from_slice(key.get(..keys.family_bytes).unwrap_or(key));
+    let mut parts: Vec<Part> = Vec::new();
+    let mut last: Option<(Key, Option<u64>)> = None;
+    memtable.visit(|key, value| {
+        let here = (family(key), (keys.number)(key));
+        let goes_on = last.as_ref().is_some_and(|last| last.0 == here.0 && adjoin(last.1, here.1));
+        last = Some(here);
+        let bytes = key.len() + value.map_or(0, <[u8]>::len);
+        match parts.last_mut().filter(|_| goes_on) {
+            Some(part) => {
+                part.bytes += bytes;
+                part.large |= part.bytes >= PART_BYTES_MIN;
+            }
+            None => {
+                join_small(&mut parts);
+                parts.push(Part { first: Key::from_slice(key), bytes, large: bytes >= PART_BYTES_MIN });
+            }
+        }
+        Ok(())
+    })?;
+    join_small(&mut parts);
+    let cut = parts.windows(2).filter(|pair| pair[0].large || pair[1].large);
+    Ok(cut.map(|pair| pair[1].first.clone()).collect())
+}
+
+fn adjoin(one: Option<u64>, next: Option<u64>) -> bool {
+    match (one, next) {
+        (Some(one), Some(next)) => next.saturating_sub(one) <= 1,
+        (one, next) => one == next,
+    }
+}
+
+/// The last two parts are one, if both are small and complete: no table begins between them.
+fn join_small(parts: &mut Vec<Part>) {
+    if let [.., before, last] = parts.as_slice()
+        && !before.large
+        && !last.large
+    {
+        parts.pop();
+    }
+}
+
 /// Removes the tables that an earlier process never handed over. One that stays is built over.
 fn remove_unfinished(directory: &Path) {
     let Ok(files) = std::fs::read_dir(directory) else { return };
     let unfinished = |file: &std::fs::DirEntry| file.file_name().to_string_lossy().starts_with(NEW_PREFIX);
     for file in files.flatten().filter(unfinished) {
         let _ = std::fs::remove_file(file.path());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Change;
+
+    const KEYS: KeyShape = KeyShape {
+        family_bytes: 1,
+        number: |key| match key {
+            [b'n', number @ ..] => number.first_chunk().map(|number| u64::from_be_bytes(*number)),
+            _ => None,
+        },
+    };
+
+    fn key(family: u8, number: u64) -> Vec<u8> {
+        [&[family][..], &number.to_be_bytes()].concat()
+    }
+
+    /// The cuts of a memtable with values of 100 KiB at these keys.
+    fn cuts_of(keys: impl IntoIterator<Item = (u8, u64)>) -> Vec<Vec<u8>> {
+        let memtable = Memtable::of_segment(1 << 20);
+        for (family, number) in keys {
+            memtable.apply(&[Change::put(key(family, number), vec![0; 100 << 10])]);
+        }
+        cuts(&memtable, KEYS).unwrap().iter().map(|key| key.to_vec()).collect()
+    }
+
+    #[test]
+    fn a_large_family_has_a_table_of_its_own() {
+        let keys = [(b'a', 0..3), (b'b', 0..20), (b'c', 0..2), (b'd', 0..2)];
+        let keys = keys.into_iter().flat_map(|(family, numbers)| numbers.map(move |number| (family, number)));
+        assert_eq!(cuts_of(keys), [key(b'b', 0), key(b'c', 0)]);
+    }
+
+    #[test]
+    fn sequences_of_numbers_have_tables_of_their_own_where_they_are_large() {
+        let runs = [0..15, 100..115, 200..202, 300..303, 400..415];
+        let cuts = cuts_of(runs.into_iter().flatten().map(|number| (b'n', number)));
+        assert_eq!(cuts, [key(b'n', 100), key(b'n', 200), key(b'n', 400)], "two small ones share theirs");
+        let gaps = (0..15).chain(100..115).map(|number| (b'x', number));
+        assert!(cuts_of(gaps).is_empty(), "a family without numbers has no gaps");
+    }
+
+    #[test]
+    fn what_is_small_is_one_table() {
+        assert!(cuts_of((0..40).map(|number| (b'n', number * 1000))).is_empty());
+        assert!(cuts_of([]).is_empty());
     }
 }

@@ -33,7 +33,7 @@ use std::{
 
 use rocksdb::{Cache, DB, ReadOptions, properties};
 
-pub use options::EmbeddedOptions;
+pub use options::{EmbeddedOptions, KeyShape};
 
 /// Names of the threads that work behind the commits: making tables, and compacting them (RocksDB's own name).
 pub const BACKGROUND_THREADS: &[&str] = &[intake::DRAIN_THREAD, "rocksdb:low"];
@@ -166,7 +166,11 @@ impl Engine for EmbeddedEngine {
             return Ok(value);
         }
         let value = self.get_below(key)?;
-        self.records.fill(ticket, key, &value);
+        match value {
+            Some(_) => self.records.fill(ticket, key, &value),
+            // Mostly the name of a file that is created next.
+            None => self.records.fill_if_hot(ticket, key, &value),
+        }
         Ok(value)
     }
 
@@ -209,10 +213,10 @@ impl Engine for EmbeddedEngine {
         below.status().map_err(|e| engine_error("scanning the metadata", &e))
     }
 
-    fn commit(&self, batch: &Batch) -> Result<Outcome, EngineError> {
+    fn commit(&self, batch: &Batch<'_>) -> Result<Outcome, EngineError> {
         self.check_writable()?;
         let locked = self.records.lock(batch);
-        if !self.guards_hold(&batch.guards)? {
+        if !self.guards_hold(batch.guards)? {
             return Ok(Outcome::GuardFailed);
         }
         if !batch.changes.is_empty() {

@@ -101,7 +101,7 @@ fn open_for_writing(
         write_marker(directory, VERSION).map_err(|e| at(directory, &e))?;
     }
     let (db, intake) = (Arc::new(db), Arc::new(intake));
-    let below = Below::new(Arc::clone(&db), directory, rocksdb.clone(), options.family_bytes, inherited);
+    let below = Below::new(Arc::clone(&db), directory, rocksdb.clone(), options.keys, inherited);
     let drain = Drain::start(Arc::clone(&intake), below)?;
     Ok(Parts { db, intake, drain: Some(drain), poison })
 }

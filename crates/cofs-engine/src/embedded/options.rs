@@ -11,6 +11,22 @@ use rocksdb::{
 use super::error::engine_error;
 use crate::EngineError;
 
+/// What the engine may know of the keys, to lay them out well.
+#[derive(Clone, Copy, Debug)]
+pub struct KeyShape {
+    /// Keys that share so many first bytes are a family: of one kind, and changed in a similar order. Large families get tables of
+    /// their own. 0: all keys are one.
+    pub family_bytes: usize,
+    /// The number of a key of a family that comes in the order of its numbers, or in several such sequences at a time.
+    pub number: fn(&[u8]) -> Option<u64>,
+}
+
+impl Default for KeyShape {
+    fn default() -> Self {
+        Self { family_bytes: 0, number: |_| None }
+    }
+}
+
 /// Where the embedded engine lives and what it may use.
 #[derive(Clone, Debug)]
 pub struct EmbeddedOptions {
@@ -23,15 +39,14 @@ pub struct EmbeddedOptions {
     /// Read only: nothing below is changed, and no lock is taken, so that the state seen is that of the
     /// moment of opening. Commits fail with EROFS.
     pub read_only: bool,
-    /// Keys that share so many first bytes are a family: of one kind, and changed in a similar order. Large families get tables of
-    /// their own. 0: all keys are one.
-    pub family_bytes: usize,
+    pub keys: KeyShape,
 }
 
 impl EmbeddedOptions {
     /// An existing store, for reading and writing.
     pub fn new(directory: impl Into<PathBuf>, memory_bytes: usize) -> Self {
-        Self { directory: directory.into(), memory_bytes, create: false, read_only: false, family_bytes: 0 }
+        let keys = KeyShape::default();
+        Self { directory: directory.into(), memory_bytes, create: false, read_only: false, keys }
     }
 }
 

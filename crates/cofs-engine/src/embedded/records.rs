@@ -114,9 +114,9 @@ impl Records {
 
     /// Holds the stripes of the batch, in ascending order so that commits can't wait for each other in a
     /// circle.
-    pub(super) fn lock(&self, batch: &Batch) -> Locked<'_> {
+    pub(super) fn lock(&self, batch: &Batch<'_>) -> Locked<'_> {
         let guarded = batch.guards.iter().map(|guard| (self.stripe_index(&guard.key), true));
-        let changed = batch.changes.iter().map(|change| (self.stripe_index(change_key(change)), false));
+        let changed = batch.changes.iter().map(|change| (self.stripe_index(change.key()), false));
         let mut wanted: SmallVec<[(usize, bool); 8]> = guarded.chain(changed).collect();
         // Exclusive (false) sorts before shared, so that it is the one that stays.
         wanted.sort_unstable();
@@ -145,10 +145,10 @@ impl Records {
     /// Before the write: none of the batch's records is cached while it happens. Which had a value there, to be published.
     pub(super) fn forget<'c>(&self, changes: &'c [Change]) -> Forgotten<'c> {
         let had_value = |change: &&Change| {
-            let removed = self.cache.remove(change_key(change));
+            let removed = self.cache.remove(change.key());
             removed.is_some_and(|(_, value)| value.is_some())
         };
-        let mut forgotten: SmallVec<_> = changes.iter().filter(had_value).map(change_key).collect();
+        let mut forgotten: SmallVec<_> = changes.iter().filter(had_value).map(Change::key).collect();
         if changes.len() > PUBLISHED_MAX {
             forgotten.clear();
         }
@@ -157,7 +157,7 @@ impl Records {
 
     /// After the write: those of the batch's records that were cached are again, and the readers that read before it are told.
     pub(super) fn publish(&self, locked: Locked<'_>, forgotten: &Forgotten<'_>, changes: &[Change]) {
-        for change in changes.iter().filter(|change| forgotten.0.contains(&change_key(change))) {
+        for change in changes.iter().filter(|change| forgotten.0.contains(&change.key())) {
             match change {
                 Change::Put { key, value } if value.len() > RECORD_BYTES_MAX => {
                     // An earlier change of this batch may have published a small value.
@@ -189,21 +189,15 @@ impl Records {
     }
 }
 
-fn change_key(change: &Change) -> &[u8] {
-    match change {
-        Change::Put { key, .. } | Change::Delete { key } => key,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn put(key: &str, value: &[u8]) -> Change {
-        Change::Put { key: key.into(), value: Bytes::copy_from_slice(value) }
+        Change::put(key, Bytes::copy_from_slice(value))
     }
 
-    fn batch(changes: Vec<Change>) -> Batch {
+    fn batch(changes: Vec<Change>) -> Batch<'static> {
         Batch { changes, ..Batch::default() }
     }
 
@@ -229,8 +223,7 @@ mod tests {
     fn the_last_change_of_a_key_is_the_one_that_is_published() {
         let records = Records::new(1 << 20);
         let big = vec![0; RECORD_BYTES_MAX + 1];
-        let commit =
-            batch(vec![put("a", b"1"), put("a", &big), put("b", b"1"), Change::Delete { key: "b".into() }]);
+        let commit = batch(vec![put("a", b"1"), put("a", &big), put("b", b"1"), Change::delete("b")]);
         let cached = |key: &[u8]| records.fill(records.ticket(key), key, &Some(Bytes::from_static(b"0")));
         cached(b"a");
         cached(b"b");

@@ -41,26 +41,26 @@ pub fn open(directory: &Path) -> EmbeddedEngine {
 }
 
 pub fn put(key: impl Into<Vec<u8>>, value: impl Into<Vec<u8>>) -> Change {
-    Change::Put { key: key.into(), value: value.into().into() }
+    Change::put(key.into(), value.into())
 }
 
 pub fn delete(key: impl Into<Vec<u8>>) -> Change {
-    Change::Delete { key: key.into() }
+    Change::delete(key.into())
 }
 
 pub fn guard(key: impl Into<Vec<u8>>, value: Option<&[u8]>) -> Guard {
     Guard { key: key.into(), value: value.map(<[u8]>::to_vec) }
 }
 
-pub fn changes(changes: Vec<Change>) -> Batch {
+pub fn changes(changes: Vec<Change>) -> Batch<'static> {
     Batch { changes, ..Batch::default() }
 }
 
-pub fn synced(changes: Vec<Change>) -> Batch {
+pub fn synced(changes: Vec<Change>) -> Batch<'static> {
     Batch { changes, durability: Durability::Synced, ..Batch::default() }
 }
 
-pub fn commit(engine: &dyn Engine, batch: &Batch) {
+pub fn commit(engine: &dyn Engine, batch: &Batch<'_>) {
     assert_eq!(engine.commit(batch).unwrap(), Outcome::Committed);
 }
 

@@ -56,7 +56,7 @@ pub fn repair(engine: &Arc<dyn Engine>, problems: &[Problem], now: Timestamp) ->
 
 /// Before anything else: without a header no volume opens.
 fn repair_header(engine: &dyn Engine, problems: &[Problem]) -> FsResult<()> {
-    let put = |part, value| Change::Put { key: key::header(part).to_vec(), value: Vec::into(value) };
+    let put = |part, value: Vec<u8>| Change::put(key::header(part), value);
     let stored = engine.get(&key::header(HeaderPart::Counts)).map_err(engine_failed)?;
     let clean = stored.is_some_and(|value| Counts::decode(&value).is_ok_and(|counts| counts.clean));
     let changes: Vec<_> = problems

@@ -76,11 +76,11 @@ impl World {
 
     fn delete(&self, key: &[u8]) {
         assert!(self.engine.get(key).unwrap().is_some(), "nothing at stake");
-        self.change(Change::Delete { key: key.to_vec() });
+        self.change(Change::delete(key));
     }
 
     fn put(&self, key: &[u8], value: Vec<u8>) {
-        self.change(Change::Put { key: key.to_vec(), value: value.into() });
+        self.change(Change::put(key, value));
     }
 
     fn edit(&self, ino: InodeId, edit: impl FnOnce(&mut Inode)) {

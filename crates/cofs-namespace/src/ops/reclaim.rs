@@ -21,7 +21,7 @@ impl Namespace {
 
     /// These have been deleted.
     pub fn reclaimed(&self, objects: &[ObjectId]) -> FsResult<()> {
-        self.change_reclaim(objects, |&object| Change::Delete { key: key::reclaim(object).to_vec() })
+        self.change_reclaim(objects, |&object| Change::delete(key::reclaim(object)))
     }
 
     /// These belong to no file and are to be deleted.

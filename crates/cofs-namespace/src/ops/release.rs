@@ -22,7 +22,7 @@ impl Namespace {
                 return Ok(false);
             }
             let mut removal = sets::removal(tx, ino, &inode)?;
-            removal.push(cofs_engine::Change::Delete { key: key::unlinked(ino).to_vec() });
+            removal.push(cofs_engine::Change::delete(key::unlinked(ino)));
             tx.depart(ino, inode, removal);
             Ok(true)
         })

@@ -1,5 +1,6 @@
 //! Keys, made and parsed.
 
+use cofs_engine::KeyShape;
 use cofs_types::{FsError, FsResult, InodeId, ObjectId, PartitionId, XattrName};
 
 const ENTRY: u8 = b'E';
@@ -12,9 +13,15 @@ const UNLINKED: u8 = b'U';
 const RECLAIM: u8 = b'R';
 const HEADER: u8 = b'H';
 
-/// The first bytes of a key, its partition and kind: what an engine may keep apart. Inodes and inline data come nearly in the
-/// order of their keys, entries by their hash.
-pub const KEY_FAMILY_BYTES: usize = 3;
+/// What an engine may know: a key's first bytes are its partition and kind. Inodes and inline data come in the order of their numbers
+/// (in several sequences at a time, as each directory has its block of numbers), entries by their hash.
+pub const KEY_SHAPE: KeyShape = KeyShape {
+    family_bytes: 3,
+    number: |key| match key {
+        [_, _, INODE | INLINE, number @ ..] => number.first_chunk().map(|number| u64::from_be_bytes(*number)),
+        _ => None,
+    },
+};
 
 /// The only partition there is so far; the header and the reclaim list stand in it.
 const HOME: PartitionId = PartitionId(0);

@@ -79,5 +79,5 @@ impl Allocator {
 }
 
 pub fn reservation(next: u64) -> Change {
-    Change::Put { key: key::header(HeaderPart::Inodes).to_vec(), value: encode_number(next).into() }
+    Change::put(key::header(HeaderPart::Inodes), encode_number(next))
 }

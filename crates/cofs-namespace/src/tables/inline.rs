@@ -112,6 +112,5 @@ pub fn cut(tx: &mut Tx<'_>, ino: InodeId, size_bytes: u64, before: u64) -> FsRes
 
 /// The removal of all chunks of a file of `size_bytes`.
 pub fn removal(ino: InodeId, size_bytes: u64) -> impl Iterator<Item = Change> {
-    (0..size_bytes.div_ceil(CHUNK))
-        .map(move |chunk| Change::Delete { key: key::inline(ino, chunk as u32).to_vec() })
+    (0..size_bytes.div_ceil(CHUNK)).map(move |chunk| Change::delete(key::inline(ino, chunk as u32)))
 }

@@ -24,7 +24,7 @@ pub const LABEL: &[u8] = b"security.selinux";
 
 /// No inode of the volume has a label, in this epoch.
 pub fn unlabelled(epoch: u64) -> Change {
-    Change::Put { key: key::header(HeaderPart::Unlabelled).to_vec(), value: encode_number(epoch).into() }
+    Change::put(key::header(HeaderPart::Unlabelled), encode_number(epoch))
 }
 
 /// Whether the record says so of this epoch; what cannot be read says nothing.

@@ -24,22 +24,21 @@ pub fn leave_writing(tx: &mut Tx<'_>, ino: InodeId, inode: &mut Inode) {
 }
 
 pub fn reclaim(object: ObjectId) -> Change {
-    Change::Put { key: key::reclaim(object).to_vec(), value: MARK.into() }
+    Change::put(key::reclaim(object), MARK)
 }
 
 /// The changes that take an inode away: its record, its data, its object onto the reclaim list.
 pub fn removal(tx: &Tx<'_>, ino: InodeId, inode: &Inode) -> FsResult<Vec<Change>> {
-    let delete = |key: &[u8]| Change::Delete { key: key.to_vec() };
-    let mut changes = vec![delete(&key::inode(ino))];
+    let mut changes = vec![Change::delete(key::inode(ino))];
     match inode.layout {
         Layout::Object(object) => changes.push(reclaim(object)),
         Layout::Inline => changes.extend(inline::removal(ino, inode.size_bytes)),
     }
     if inode.kind == FileKind::Directory {
-        changes.push(delete(&directories::shard_key(ino)));
+        changes.push(Change::delete(directories::shard_key(ino)));
     }
     if inode.writing {
-        changes.push(delete(&key::writing(ino)));
+        changes.push(Change::delete(key::writing(ino)));
     }
     xattrs::removal(tx, ino, inode, &mut changes)?;
     Ok(changes)

@@ -13,14 +13,14 @@ use crate::{
 };
 
 fn put(part: HeaderPart, value: Vec<u8>) -> Change {
-    Change::Put { key: key::header(part).to_vec(), value: value.into() }
+    Change::put(key::header(part), value)
 }
 
 pub fn counts(counts: Counts) -> Change {
     put(HeaderPart::Counts, counts.encode())
 }
 
-fn must_commit(engine: &dyn Engine, batch: &Batch) -> FsResult<()> {
+fn must_commit(engine: &dyn Engine, batch: &Batch<'_>) -> FsResult<()> {
     match engine.commit(batch).map_err(engine_failed)? {
         Outcome::Committed => Ok(()),
         Outcome::GuardFailed => Err(FsError::Engine("the volume is being opened by someone else".into())),
@@ -55,9 +55,9 @@ pub fn format(
         labels::unlabelled(0),
         reservation(InodeId::ROOT.sequence() + 1),
         counts(Counts { files: 1, clean: true, exact: true }),
-        Change::Put { key: key::inode(InodeId::ROOT).to_vec(), value: root.encode().into() },
+        Change::put(key::inode(InodeId::ROOT), root.encode()),
     ];
-    must_commit(engine, &Batch { guards: Vec::new(), changes, durability: Durability::Synced })
+    must_commit(engine, &Batch { guards: &[], changes, durability: Durability::Synced })
 }
 
 /// A volume as it was found.
@@ -93,12 +93,8 @@ pub fn open(engine: Arc<dyn Engine>, opens: Arc<dyn OpenInodes>) -> FsResult<Ope
     let key = key::header(HeaderPart::Epoch).to_vec();
     let mut changes = vec![put(HeaderPart::Epoch, encode_number(epoch)), counts(opening)];
     changes.extend(unlabelled.then(|| labels::unlabelled(epoch)));
-    let batch = Batch {
-        guards: vec![Guard { key: key.clone(), value: Some(before.to_vec()) }],
-        changes,
-        durability: Durability::Synced,
-    };
-    must_commit(&*engine, &batch)?;
+    let guards = [Guard { key: key.clone(), value: Some(before.to_vec()) }];
+    must_commit(&*engine, &Batch { guards: &guards, changes, durability: Durability::Synced })?;
     let guard = Guard { key, value: Some(encode_number(epoch)) };
     let store = Store::new(engine, opens, guard, found.files);
     let (was_clean, files) = (found.clean, found.files);

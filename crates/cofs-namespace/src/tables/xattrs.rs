@@ -92,7 +92,7 @@ pub fn drop_capability(tx: &mut Tx<'_>, ino: InodeId, inode: &mut Inode) -> FsRe
 pub fn removal(tx: &Tx<'_>, ino: InodeId, inode: &Inode, changes: &mut Vec<Change>) -> FsResult<()> {
     large_names(tx, ino, inode, &mut |name| {
         if let Ok(name) = XattrName::new(name) {
-            changes.push(Change::Delete { key: key::xattr(ino, name) });
+            changes.push(Change::delete(key::xattr(ino, name)));
         }
     })
 }

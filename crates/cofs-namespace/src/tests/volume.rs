@@ -27,7 +27,7 @@ fn a_newer_format_is_refused_with_what_to_do() {
     let w = World::new();
     let mut value = b"cofs".to_vec();
     value.extend([99, 1, 2, 3]);
-    let change = Change::Put { key: key::header(HeaderPart::Volume).to_vec(), value: value.into() };
+    let change = Change::put(key::header(HeaderPart::Volume), value);
     w.engine.commit(&Batch { changes: vec![change], ..Default::default() }).unwrap();
     let error = Namespace::open(w.engine.clone(), w.opens.clone()).err().unwrap();
     assert!(error.to_string().contains("format version 99"), "{error}");

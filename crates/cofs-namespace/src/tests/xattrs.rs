@@ -221,7 +221,7 @@ fn a_volume_that_an_older_cofs_had_open_may_have_labels() {
     let f = w.file(ROOT, "f");
     let epoch_key = key::header(HeaderPart::Epoch);
     let epoch = decode_number(&w.engine.get(&epoch_key).unwrap().unwrap()).unwrap();
-    let raised = Change::Put { key: epoch_key.to_vec(), value: encode_number(epoch + 1).into() };
+    let raised = Change::put(epoch_key, encode_number(epoch + 1));
     w.engine.commit(&Batch { changes: vec![raised], ..Default::default() }).unwrap();
     for _ in 0..2 {
         fails(World::over(w.engine.clone()).getx(f, LABEL), FsError::NoAttribute);

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use cofs_engine::{Batch, Change, Engine, EngineError, EngineStats, Guard, Outcome};
 use cofs_types::{FsError, FsResult, Timestamp, failpoint, limits};
 
-use super::{Verb, stripes::Stripes};
+use super::{Verb, lately::StoreId, stripes::Stripes};
 use crate::{
     OpenInodes,
     schema::{Range, Times},
@@ -21,6 +21,8 @@ use crate::{
 };
 
 pub struct Store {
+    /// Its name in what threads have read lately.
+    pub id: StoreId,
     engine: Arc<dyn Engine>,
     /// The header's epoch, as this open wrote it.
     epoch: Guard,
@@ -44,6 +46,7 @@ pub fn engine_failed(error: EngineError) -> FsError {
 impl Store {
     pub fn new(engine: Arc<dyn Engine>, opens: Arc<dyn OpenInodes>, epoch: Guard, files: u64) -> Self {
         Self {
+            id: StoreId::new(),
             engine,
             epoch,
             closed: AtomicBool::new(false),
@@ -99,7 +102,7 @@ impl Store {
     /// Commits `changes`, unless another process has taken over the volume or this one has closed it.
     pub fn commit(&self, changes: Vec<Change>) -> FsResult<()> {
         self.check_open()?;
-        let batch = Batch { guards: vec![self.epoch.clone()], changes, ..Batch::default() };
+        let batch = Batch { guards: std::slice::from_ref(&self.epoch), changes, ..Batch::default() };
         match self.engine.commit(&batch).map_err(engine_failed)? {
             Outcome::Committed => Ok(()),
             Outcome::GuardFailed => {

@@ -88,7 +88,7 @@ pub fn is_empty(directory: &Path) -> Done<bool> {
 
 fn engine_options(store: &Path, config: &Config) -> EmbeddedOptions {
     let mut options = EmbeddedOptions::new(config.meta_directory(store), limits::ENGINE_MEMORY_BYTES);
-    options.family_bytes = cofs_namespace::KEY_FAMILY_BYTES;
+    options.keys = cofs_namespace::KEY_SHAPE;
     options
 }
 

@@ -15,9 +15,9 @@ use parking_lot::{Mutex, RwLock};
 
 use super::{
     filter::{Filter, KeyHash},
-    record::{Key, Logged},
+    record::Logged,
 };
-use crate::{Bytes, Change};
+use crate::{Bytes, Change, Key};
 
 struct Version {
     /// The commit that made it.
@@ -87,23 +87,20 @@ impl Version {
 
 impl Memtable {
     /// An empty one, for what a segment of so many bytes can hold.
-    pub(super) fn of_segment(segment_bytes: u64) -> Self {
+    pub(in crate::embedded) fn of_segment(segment_bytes: u64) -> Self {
         let keys = usize::try_from(segment_bytes / JOURNAL_BYTES_PER_KEY).unwrap_or(usize::MAX);
         Self { filter: Filter::for_keys(keys), table: RwLock::default(), scans: Mutex::default() }
     }
 
-    pub(super) fn apply(&self, changes: &[Change]) {
+    pub(in crate::embedded) fn apply(&self, changes: &[Change]) {
         let mut table = self.table.write();
         let scans = self.scans.lock();
         table.commits += 1;
         for change in changes {
-            let (Change::Put { key, .. } | Change::Delete { key }) = change;
-            self.filter.add(KeyHash::of(key));
+            self.filter.add(KeyHash::of(change.key()));
             match change {
-                Change::Put { key, value } => {
-                    table.put(Key::from_slice(key), Some(value.clone()), &scans);
-                }
-                Change::Delete { key } => table.put(Key::from_slice(key), None, &scans),
+                Change::Put { key, value } => table.put(key.clone(), Some(value.clone()), &scans),
+                Change::Delete { key } => table.put(key.clone(), None, &scans),
             }
         }
     }
@@ -217,7 +214,7 @@ mod tests {
     use super::*;
 
     fn put(memtable: &Memtable, key: &str, value: &str) {
-        memtable.apply(&[Change::Put { key: key.into(), value: Bytes::copy_from_slice(value.as_bytes()) }]);
+        memtable.apply(&[Change::put(key, Bytes::copy_from_slice(value.as_bytes()))]);
     }
 
     fn all(mut cursor: Cursor) -> Vec<(String, Option<String>)> {
@@ -241,13 +238,10 @@ mod tests {
         put(&memtable, "b", "1");
         let first = cursor(&memtable);
         put(&memtable, "a", "2");
-        memtable.apply(&[
-            Change::Delete { key: b"b".to_vec() },
-            Change::Put { key: b"b".to_vec(), value: Bytes::from_static(b"2") },
-        ]);
+        memtable.apply(&[Change::delete(b"b"), Change::put(b"b", &b"2"[..])]);
         put(&memtable, "c", "2");
         let second = cursor(&memtable);
-        memtable.apply(&[Change::Delete { key: b"a".to_vec() }]);
+        memtable.apply(&[Change::delete(b"a")]);
         put(&memtable, "b", "3");
         let pairs = |of: &[(&str, &str)]| {
             of.iter().map(|(key, value)| (key.to_string(), Some(value.to_string()))).collect::<Vec<_>>()
@@ -291,7 +285,7 @@ mod tests {
         for number in 0..5000 {
             assert_eq!(cursor.peek().unwrap().0.as_slice(), format!("{number:05}").as_bytes());
             cursor.advance();
-            memtable.apply(&[Change::Delete { key: format!("{:05}", number + 1).into_bytes() }]);
+            memtable.apply(&[Change::delete(format!("{:05}", number + 1))]);
         }
         assert!(cursor.peek().is_none());
     }

@@ -200,14 +200,13 @@ impl Intake {
         let Some(mut record) = Record::of(changes) else {
             return Err(from_errno("a commit of metadata beyond 4 GiB", rustix::io::Errno::FBIG));
         };
-        let makes_room = makes_room(changes);
-        if self.full.load(Ordering::Relaxed) && !makes_room {
+        if self.full.load(Ordering::Relaxed) && !makes_room(changes) {
             self.refuse_growth()?;
         }
         let mut writer = self.writer.lock();
         let fits = writer.tail.at + record.len() + Record::end().len() <= self.segment_bytes;
         if !fits && writer.tail.records > 0 {
-            self.next_segment(&mut writer, makes_room)?;
+            self.next_segment(&mut writer, makes_room(changes))?;
         }
         let Writer { layer, tail, commits } = &mut *writer;
         let Some(layer) = layer else {

@@ -9,12 +9,8 @@
 //! A length of 0 is the end of a segment that another follows. The checksum covers the payload, the segment's
 //! generation and the record's index, so that what an earlier use of the file left is never taken for a record.
 
-use smallvec::SmallVec;
+use crate::{Bytes, Change, Key};
 
-use crate::{Bytes, Change};
-
-/// A key, without an allocation for those of the design.
-pub(super) type Key = SmallVec<[u8; 24]>;
 /// A change as it is kept: `None` is a deletion.
 pub(super) type Logged = (Key, Option<Bytes>);
 
@@ -149,11 +145,7 @@ mod tests {
     const PLACE: Place = Place { generation: 7, index: 3 };
 
     fn batch() -> Vec<Change> {
-        vec![
-            Change::Put { key: b"key".to_vec(), value: Bytes::from_static(b"value") },
-            Change::Delete { key: vec![9; 40] },
-            Change::Put { key: Vec::new(), value: Bytes::new() },
-        ]
+        vec![Change::put(b"key", &b"value"[..]), Change::delete([9; 40]), Change::put([], Bytes::new())]
     }
 
     #[test]

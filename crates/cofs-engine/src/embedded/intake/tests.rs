@@ -87,7 +87,7 @@ impl World {
 
 fn commit(intake: &Intake, number: u32) {
     let value = vec![number as u8; 1 + number as usize * 37 % 700];
-    let put = |key: &[u8], value: Vec<u8>| Change::Put { key: key.to_vec(), value: value.into() };
+    let put = |key: &[u8], value: Vec<u8>| Change::put(key, value);
     let numbered = put(&number.to_be_bytes(), value);
     intake.commit(&[put(b"head", number.to_be_bytes().to_vec()), numbered]).unwrap();
 }
@@ -254,7 +254,7 @@ fn a_batch_larger_than_a_segment_passes() {
     let world = World::new();
     let intake = world.open();
     let value = vec![5; 3 * SEGMENT_BYTES as usize];
-    intake.commit(&[Change::Put { key: b"large".to_vec(), value: value.clone().into() }]).unwrap();
+    intake.commit(&[Change::put(b"large", value.clone())]).unwrap();
     drop(intake);
     assert_eq!(world.open().get(b"large").flatten().as_deref(), Some(&value[..]));
 }
@@ -270,7 +270,7 @@ fn a_failed_write_changes_nothing_and_the_next_one_may_succeed() {
     let sealed = Segment::open(world.directory.path(), layer.segment.slot, header, false).unwrap();
     let sealed = Arc::new(Layer { segment: sealed, memtable: Arc::clone(&layer.memtable) });
     intake.writer.lock().layer = Some(sealed);
-    assert!(intake.commit(&[Change::Delete { key: b"head".to_vec() }]).is_err());
+    assert!(intake.commit(&[Change::delete(b"head")]).is_err());
     assert_eq!(prefix(&intake), 1);
     intake.writer.lock().layer = Some(layer);
     commit(&intake, 2);
