@@ -15,8 +15,8 @@ use parking_lot::Mutex;
 
 use crate::{
     Entry, FaceAbilities, FsOptions, OpenTable, Passthrough, Recovered, Validity, blocking,
-    collector::Collector, ghosts::Ghosts, idle::IdleObjects, learned::LearnedLayouts, lingering::Lingering,
-    listers::Listers, pace::Pace, recovery, stale_pages::StalePages,
+    collector::Collector, ghosts::Ghosts, idle::IdleObjects, inherited::Inherited, learned::LearnedLayouts,
+    lingering::Lingering, listers::Listers, pace::Pace, recovery, stale_pages::StalePages,
 };
 
 /// What a volume is put together from.
@@ -37,6 +37,7 @@ pub struct Cofs<M: MetadataDriver> {
     pub(crate) inline_max: u64,
     pub(crate) idle: IdleObjects,
     pub(crate) ghosts: Ghosts,
+    pub(crate) inherited: Inherited,
     pub(crate) lingering: Lingering,
     pub(crate) listers: Listers,
     pub(crate) learned: LearnedLayouts,
@@ -59,7 +60,13 @@ impl<M: MetadataDriver> Cofs<M> {
     /// that cannot be reached leaves its file as it is, for the next start or `fsck`.
     pub fn open(parts: VolumeParts<M>) -> FsResult<Self> {
         let metadata = Arc::new(parts.metadata);
-        let (recovered, unlinked) = recovery::recover(metadata.as_ref(), &parts.placement)?;
+        let (mut recovered, mut unlinked) = recovery::recover(metadata.as_ref(), &parts.placement)?;
+        let inherited = Inherited::default();
+        if parts.options.life > 0 {
+            // Somebody may have them open: the kernel will tell when nobody does.
+            inherited.hold_unlinked(&parts.opens, std::mem::take(&mut unlinked))?;
+            recovered.released = 0;
+        }
         let collector = Collector::start(Arc::clone(&metadata), Arc::clone(&parts.placement), unlinked)?;
         Ok(Self {
             inline_max: metadata.options().inline_bytes_max.into(),
@@ -69,6 +76,7 @@ impl<M: MetadataDriver> Cofs<M> {
             options: parts.options,
             idle: IdleObjects::new(),
             ghosts: Ghosts::new(),
+            inherited,
             lingering: Lingering::default(),
             listers: Listers::new(),
             learned: LearnedLayouts::new(),

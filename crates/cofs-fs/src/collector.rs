@@ -78,6 +78,12 @@ impl Collector {
         self.shared.wake();
     }
 
+    /// An inode without a name, of which a crash may have left objects, is nobody's any more.
+    pub(crate) fn release_later(&self, ino: InodeId) {
+        self.shared.unlinked.lock().push(ino);
+        self.wake();
+    }
+
     /// One pass now, on this thread; the objects removed.
     pub(crate) fn collect<M: MetadataDriver>(&self, metadata: &M, placement: &Placement) -> FsResult<u64> {
         self.shared.pass(metadata, placement)

@@ -39,6 +39,7 @@ impl<M: MetadataDriver> FileSystem for Cofs<M> {
         self.ghosts.forget(ino);
         self.stale_pages.take(ino);
         self.forget_lingering(ino);
+        self.forget_inherited(ino);
     }
     async fn make(&self, ctx: &Context<'_>, parent: InodeId, name: &Name, new: NewInode<'_>) -> FsResult<Entry> {
         self.do_make(ctx, parent, name, &new).await

@@ -1,6 +1,6 @@
-//! What an open file is called: its flags and nothing else.
+//! What an open file is called: its flags, and the life of the mount in which it was opened.
 //!
-//! A handle is its own description, so that there is no table of handles to lock, to bound and to leak. What
+//! A handle is its own description, so that there is no table of handles to lock, to bound, to leak, and to lose with the process. What
 //! is shared by all opens of an inode stands in the [open table](crate::open_table).
 
 #[cfg(test)]
@@ -14,14 +14,15 @@ const WRITES: u64 = 2;
 const SYNC: u64 = 4;
 const DATA_SYNC: u64 = 8;
 const NO_ATIME: u64 = 16;
+const LIFE_SHIFT: u32 = 32;
 
 /// The flags of an open file, decoded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Handle(u64);
 
 impl Handle {
-    pub(crate) fn new(flags: &OpenFlags) -> Self {
-        let mut bits = 0;
+    pub(crate) fn new(flags: &OpenFlags, life: u32) -> Self {
+        let mut bits = u64::from(life) << LIFE_SHIFT;
         for (set, bit) in [
             (flags.access.reads(), READS),
             (flags.access.writes(), WRITES),
@@ -42,6 +43,11 @@ impl Handle {
 
     pub(crate) const fn id(self) -> HandleId {
         HandleId(self.0)
+    }
+
+    /// The life of the mount in which it was given out ([`crate::FsOptions::life`]).
+    pub(crate) const fn life(self) -> u32 {
+        (self.0 >> LIFE_SHIFT) as u32
     }
 
     pub(crate) const fn writes(self) -> bool {
@@ -78,7 +84,7 @@ impl Handle {
 /// The flags of a plain open in `access`.
 #[cfg(test)]
 pub(crate) fn plain(access: AccessMode) -> Handle {
-    Handle::new(&OpenFlags::new(access))
+    Handle::new(&OpenFlags::new(access), 0)
 }
 
 #[cfg(test)]
@@ -90,12 +96,12 @@ mod tests {
         assert!(plain(AccessMode::Read).for_writing().is_err());
         assert!(plain(AccessMode::Write).for_reading().is_err());
         let mut flags = OpenFlags::new(AccessMode::ReadWrite);
-        assert_eq!(Handle::new(&flags).syncs(), None);
+        assert_eq!(Handle::new(&flags, 7).syncs(), None);
         flags.data_sync = true;
-        assert_eq!(Handle::new(&flags).syncs(), Some(true));
+        assert_eq!(Handle::new(&flags, 7).syncs(), Some(true));
         flags.sync = true;
-        let handle = Handle::from_id(Handle::new(&flags).id());
-        assert_eq!(handle.syncs(), Some(false));
+        let handle = Handle::from_id(Handle::new(&flags, 7).id());
+        assert_eq!((handle.syncs(), handle.life()), (Some(false), 7));
         assert!(handle.for_writing().and(handle.for_reading()).is_ok());
     }
 }

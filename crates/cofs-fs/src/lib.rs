@@ -16,6 +16,7 @@ mod face;
 mod ghosts;
 mod handle;
 mod idle;
+mod inherited;
 mod learned;
 mod lingering;
 mod listers;

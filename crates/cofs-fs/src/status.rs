@@ -55,6 +55,7 @@ impl<M: MetadataDriver> Cofs<M> {
             "files": self.metadata.files(),
             "inline_bytes_max": self.inline_max,
             "open_files": self.opens.len(),
+            "inherited_files": self.inherited.len(),
             "mount": *self.report.lock(),
             "pools": self.placement.space().iter().map(pool_status).collect::<Vec<_>>(),
             "engine": {

@@ -191,6 +191,7 @@ pub mod init {
     pub const HAS_EXPIRE_ONLY: u64 = 1 << 35;
     pub const DIRECT_IO_ALLOW_MMAP: u64 = 1 << 36;
     pub const PASSTHROUGH: u64 = 1 << 37;
+    pub const HAS_RESEND: u64 = 1 << 39;
     pub const OVER_IO_URING: u64 = 1 << 41;
 }
 
@@ -233,7 +234,11 @@ pub mod notify {
     pub const INVAL_INODE: i32 = 2;
     pub const INVAL_ENTRY: i32 = 3;
     pub const DELETE: i32 = 6;
+    pub const RESEND: i32 = 7;
 }
+
+/// Set in the `unique` of a request that comes again (`notify::RESEND`); the answer carries it, too.
+pub const UNIQUE_RESEND: u64 = 1 << 63;
 
 /// Extension of a creating request: the supplementary group that matters.
 pub const EXT_GROUPS: u32 = 32;

@@ -47,6 +47,8 @@ pub(crate) struct Device {
     fd: OwnedFd,
     /// It is an open file of its own, whose flags nobody shares.
     own: bool,
+    /// Requests in hand must outlive this process: see [`Device::held`].
+    held: bool,
 }
 
 /// What a read came to.
@@ -58,7 +60,13 @@ enum Received {
 
 impl Device {
     pub fn new(fd: OwnedFd) -> Self {
-        Self { fd, own: false }
+        Self { fd, own: false, held: false }
+    }
+
+    /// One that another process holds, too. The kernel ends the requests of a queue with its last descriptor; so there is one
+    /// queue, that of the descriptor which is held, and what this process leaves behind can be asked for again.
+    pub fn held(fd: OwnedFd) -> Self {
+        Self { fd, own: false, held: true }
     }
 
     pub fn fd(&self) -> BorrowedFd<'_> {
@@ -67,15 +75,18 @@ impl Device {
 
     /// A further descriptor of the same connection, with its own queue where the kernel can.
     pub fn another(&self) -> io::Result<Self> {
+        if self.held {
+            return Ok(Self { fd: self.fd.try_clone()?, own: false, held: true });
+        }
         let fresh = rustix::fs::open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, rustix::fs::Mode::empty());
         match fresh
             .map_err(io::Error::from)
             .and_then(|fd| clone_connection(&fd, self.fd.as_raw_fd()).map(|()| fd))
         {
-            Ok(fd) => Ok(Self { fd, own: true }),
+            Ok(fd) => Ok(Self { fd, own: true, held: false }),
             Err(error) => {
                 tracing::debug!(%error, "FUSE_DEV_IOC_CLONE; the descriptor is shared instead");
-                Ok(Self { fd: self.fd.try_clone()?, own: false })
+                Ok(Self { fd: self.fd.try_clone()?, own: false, held: false })
             }
         }
     }

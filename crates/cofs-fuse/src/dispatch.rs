@@ -19,7 +19,8 @@ use crate::{
     abi::InHeader,
     errno::Errno,
     reply::Reply,
-    request::{self, Dialect, Message, Operation},
+    request::{self, Dialect, LookupOf, Message, Operation},
+    resent::{self, Doubt, Verdict},
     translate::{attributes, directories, files, names, whole, xattrs},
 };
 
@@ -72,7 +73,28 @@ impl<F: FileSystem> Service<F> {
             Operation::Readdir(of) => {
                 directories::readdir(&*self.fs, &ctx, subject(&header)?, of, frame.answer()).await
             }
+            operation if resent::is_again(&header) => self.operate_again(&ctx, &header, operation).await,
             operation => self.operate(&ctx, &header, operation).await,
+        }
+    }
+
+    /// The outcome of a request that a process before this one may have served already.
+    async fn operate_again(
+        &self,
+        ctx: &Context<'_>,
+        header: &InHeader,
+        mut operation: Operation<'_>,
+    ) -> Result<Reply, Errno> {
+        let doubt = Doubt::of(&mut operation);
+        if doubt == Doubt::Swapped {
+            return Err(resent::UNKNOWN);
+        }
+        let outcome = self.operate(ctx, header, operation).await;
+        match doubt.judge(outcome) {
+            Verdict::Is(outcome) => outcome,
+            Verdict::Made(name) => {
+                names::lookup(&*self.fs, ctx, subject(header)?, LookupOf::Name(name)).await
+            }
         }
     }
 

@@ -5,6 +5,7 @@
 
 use std::{
     io,
+    os::fd::{AsFd, OwnedFd},
     path::{Path, PathBuf},
     sync::{Arc, mpsc},
     thread::JoinHandle,
@@ -14,8 +15,10 @@ use cofs_fs::FileSystem;
 use cofs_types::{FsResult, limits};
 
 use crate::{
+    abi::init,
+    dev_fuse::Device,
     mount::{self, MountError, MountOptions, Transport, Unmount},
-    negotiate::{Wishes, negotiate},
+    negotiate::{Settled, Wishes, negotiate},
     passthrough::privileged,
     session::Session,
     uring,
@@ -46,6 +49,14 @@ pub struct Mount {
     point: PathBuf,
     report: MountReport,
     session: Option<JoinHandle<FsResult<()>>>,
+    handover: Option<Handover>,
+}
+
+/// What another process needs to go on with a mount: its connection lives as long as anybody has a descriptor of it.
+#[derive(Debug)]
+pub struct Handover {
+    pub connection: OwnedFd,
+    pub settled: Settled,
 }
 
 impl Mount {
@@ -56,6 +67,12 @@ impl Mount {
     /// The mount point, resolved.
     pub fn point(&self) -> &Path {
         &self.point
+    }
+
+    /// What keeps the mount alive beyond this process; once, and only for a mount that is to survive
+    /// ([`MountOptions::survives`]).
+    pub fn handover(&mut self) -> Option<Handover> {
+        self.handover.take()
     }
 
     /// Takes the mount down; [`Mount::join`] waits for its end. A mount that has ended already is success.
@@ -92,25 +109,67 @@ impl Drop for Mount {
 /// Mounts `fs` at `point` and serves it from threads of its own. Where this fails, `fs` has been neither
 /// attached nor detached.
 pub fn mount<F: FileSystem>(fs: Arc<F>, point: &Path, options: &MountOptions) -> Result<Mount, MountError> {
-    let (device, point) = mount::attach(point, options)?;
+    let (connection, point) = mount::attach(point, options)?;
     // From here on a failure takes the mount down again: dropping this does.
-    let mut unfinished = Unfinished { point: Some(point) };
-    let device = Arc::new(device);
-    let (uring, declined) = match prepare_uring(options.transport) {
+    let mut unfinished = Unfinished { point: Some(point.clone()) };
+    let (uring, declined) = match prepare_uring(options) {
         Ok(prepared) => (Some(prepared), String::new()),
         Err(reason) => (None, reason),
     };
     let wishes = Wishes {
         kernel_checks: options.default_permissions,
-        passthrough: options.passthrough && privileged(),
+        passthrough: options.passthrough && privileged() && !options.survives,
         uring: uring.is_some(),
         transfer_bytes: uring.as_ref().map_or(limits::FUSE_TRANSFER_BYTES_MAX, |uring| uring.transfer_bytes),
     };
-    let settled = negotiate(device.fd(), wishes)?;
-    let session = Session::new(fs, device, settled, options)?;
+    let settled = negotiate(connection.as_fd(), wishes)?;
+    let mut handover = None;
+    let device = if options.survives {
+        let copy = connection.try_clone().map_err(MountError::Device)?;
+        handover = Some(Handover { connection: copy, settled });
+        held(connection, settled)
+    } else {
+        Device::new(connection)
+    };
+    let session = Session::new(fs, Arc::new(device), settled, options, false)?;
+    let mut mount = serve(session, point, uring, declined)?;
+    mount.handover = handover;
+    unfinished.point = None;
+    Ok(mount)
+}
+
+/// Goes on with a mount that another process has made and left, at `point`, as if it had never ended: requests that it had in hand
+/// come again. `fs` must know the nodes and handles that the other gave out. Where this fails the mount stands as it was, and `fs`
+/// has been neither attached nor detached.
+pub fn resume<F: FileSystem>(
+    fs: Arc<F>,
+    handover: Handover,
+    point: &Path,
+    options: &MountOptions,
+) -> Result<Mount, MountError> {
+    let Handover { connection, settled } = handover;
+    let device = Arc::new(held(connection, settled));
+    let session = Session::new(fs, device, settled, options, settled.has(init::HAS_RESEND))?;
+    serve(session, point.into(), None, SURVIVES.into())
+}
+
+/// A connection that another process holds, too.
+fn held(connection: OwnedFd, settled: Settled) -> Device {
+    // A kernel that cannot send again (before 6.9) would have those who wait for a dead process wait for ever: there each
+    // task has a queue of its own, with whose end the kernel answers ECONNABORTED.
+    if settled.has(init::HAS_RESEND) { Device::held(connection) } else { Device::new(connection) }
+}
+
+/// Starts a session's life.
+fn serve<F: FileSystem>(
+    session: Session<F>,
+    point: PathBuf,
+    uring: Option<uring::Prepared>,
+    declined: String,
+) -> Result<Mount, MountError> {
     let (tell, told) = mpsc::channel();
     let thread = std::thread::Builder::new().name("cofs-mount".into());
-    let at = unfinished.point.clone().unwrap_or_default();
+    let at = point.clone();
     let life = move || {
         let outcome = session.run(uring, declined, &tell);
         remove_if_dead(&at);
@@ -118,8 +177,7 @@ pub fn mount<F: FileSystem>(fs: Arc<F>, point: &Path, options: &MountOptions) ->
     };
     let session = thread.spawn(life).map_err(MountError::Thread)?;
     let report = told.recv().map_err(|_| MountError::Thread(io::Error::other("it has panicked")))?;
-    let point = unfinished.point.take().unwrap_or_default();
-    Ok(Mount { point, report, session: Some(session) })
+    Ok(Mount { point, report, session: Some(session), handover: None })
 }
 
 /// A connection that was aborted rather than unmounted leaves its mount behind, dead: nobody can use it.
@@ -131,9 +189,13 @@ fn remove_if_dead(point: &Path) {
     }
 }
 
+/// Why `/dev/fuse` serves a mount that survives: of io_uring's requests in hand the kernel sends none again.
+const SURVIVES: &str = "requests over io_uring do not survive the process";
+
 /// Errors: why not, for the report.
-fn prepare_uring(asked: Transport) -> Result<uring::Prepared, String> {
-    match asked {
+fn prepare_uring(options: &MountOptions) -> Result<uring::Prepared, String> {
+    match options.transport {
+        _ if options.survives => Err(SURVIVES.into()),
         Transport::DevFuse => Err("asked for by option".into()),
         Transport::Auto | Transport::Uring => uring::Prepared::new(),
     }

@@ -21,13 +21,15 @@ mod notify;
 mod passthrough;
 mod reply;
 mod request;
+mod resent;
 mod scheduling;
 mod session;
 mod translate;
 mod uring;
 
-pub use handle::{Mount, MountReport, mount};
+pub use handle::{Handover, Mount, MountReport, mount, resume};
 pub use mount::{FS_TYPE, MountError, MountOptions, Transport, Unmount, unmount};
+pub use negotiate::Settled;
 
 /// Any bytes as a request of the kernel: what the fuzzer calls.
 #[cfg(fuzzing)]

@@ -20,7 +20,7 @@ use rustix::{
     net::{AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType},
 };
 
-use crate::{dev_fuse::Device, passthrough::privileged};
+use crate::passthrough::privileged;
 
 /// The type under which the mount stands in the mount table.
 pub const FS_TYPE: &str = "fuse.cofs";
@@ -65,6 +65,10 @@ pub struct MountOptions {
     /// Names of this process's threads that work in the background. They give way too while workers do: an ordinary thread would
     /// starve those.
     pub background: Vec<String>,
+    /// The mount is to outlive this process, with its open files and its requests in hand: another process holds what
+    /// [`crate::Mount::handover`] gives, and a later one goes on with it ([`crate::resume`]). `/dev/fuse` serves, and all bytes
+    /// go through this process: see `docs/design/fuse.md`.
+    pub survives: bool,
 }
 
 impl Default for MountOptions {
@@ -87,6 +91,7 @@ impl Default for MountOptions {
             passthrough: true,
             stacking: true,
             background: Vec::new(),
+            survives: false,
         }
     }
 }
@@ -185,11 +190,11 @@ impl std::error::Error for MountError {
 }
 
 /// Checks the mount point and mounts a fresh connection on it. Returns the connection and the resolved point.
-pub(crate) fn attach(point: &Path, options: &MountOptions) -> Result<(Device, PathBuf), MountError> {
+pub(crate) fn attach(point: &Path, options: &MountOptions) -> Result<(OwnedFd, PathBuf), MountError> {
     let point = check_point(point, options)?;
-    let device =
+    let connection =
         if privileged() { mount_directly(&point, options)? } else { mount_by_helper(&point, options)? };
-    Ok((Device::new(device), point))
+    Ok((connection, point))
 }
 
 fn check_point(point: &Path, options: &MountOptions) -> Result<PathBuf, MountError> {

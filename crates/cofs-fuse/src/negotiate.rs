@@ -35,9 +35,10 @@ const WANTED: u64 = init::ASYNC_READ
     | init::INIT_EXT
     | init::CREATE_SUPP_GROUP
     | init::HAS_EXPIRE_ONLY
-    | init::DIRECT_IO_ALLOW_MMAP;
+    | init::DIRECT_IO_ALLOW_MMAP
+    | init::HAS_RESEND;
 
-const NAMES: [(u64, &str); 20] = [
+const NAMES: [(u64, &str); 21] = [
     (init::ASYNC_READ, "async_read"),
     (init::ATOMIC_O_TRUNC, "atomic_o_trunc"),
     (init::EXPORT_SUPPORT, "export_support"),
@@ -57,6 +58,7 @@ const NAMES: [(u64, &str); 20] = [
     (init::HAS_EXPIRE_ONLY, "has_expire_only"),
     (init::DIRECT_IO_ALLOW_MMAP, "direct_io_allow_mmap"),
     (init::PASSTHROUGH, "passthrough"),
+    (init::HAS_RESEND, "has_resend"),
     (init::OVER_IO_URING, "over_io_uring"),
 ];
 
@@ -71,21 +73,23 @@ pub(crate) struct Wishes {
     pub transfer_bytes: usize,
 }
 
-/// What was settled.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Settled {
+/// What was settled: all that a process which goes on with a connection must know of its INIT.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Settled {
+    /// The FUSE protocol in use: `7.minor`.
     pub minor: u32,
+    /// The bits of [`crate::abi::init`].
     pub features: u64,
     /// Largest READ or WRITE; a power of two of pages.
     pub transfer_bytes: usize,
 }
 
 impl Settled {
-    pub fn has(&self, feature: u64) -> bool {
+    pub(crate) fn has(&self, feature: u64) -> bool {
         self.features & feature != 0
     }
 
-    pub fn feature_names(&self) -> Vec<&'static str> {
+    pub(crate) fn feature_names(&self) -> Vec<&'static str> {
         NAMES.iter().filter(|(bit, _)| self.has(*bit)).map(|(_, name)| *name).collect()
     }
 }
@@ -225,7 +229,7 @@ mod tests {
     fn a_modern_kernel_is_asked_for_everything_and_the_high_bits_travel_in_flags2() {
         let (settled, out) = settle(offer(u64::MAX), WISHES);
         assert_eq!(settled.feature_names().len(), NAMES.len());
-        assert_eq!(out.flags2, (1 << 2) | (1 << 3) | (1 << 4) | (1 << 5) | (1 << 9));
+        assert_eq!(out.flags2, (1 << 2) | (1 << 3) | (1 << 4) | (1 << 5) | (1 << 7) | (1 << 9));
         assert_eq!((out.max_pages, out.max_write, out.max_stack_depth), (256, 1 << 20, 2));
         let (settled, _) = settle(offer(u64::MAX), Wishes { transfer_bytes: 1 << 20, ..Wishes::default() });
         assert!(!settled.has(init::PASSTHROUGH | init::OVER_IO_URING | init::POSIX_ACL));

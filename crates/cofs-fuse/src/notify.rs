@@ -109,7 +109,7 @@ impl Recall for Notifier {
     }
 }
 
-type Notice = SmallVec<[u8; 320]>;
+pub(crate) type Notice = SmallVec<[u8; 320]>;
 
 fn notice(code: i32, body: &[u8], name: &[u8]) -> Notice {
     let nul: &[u8] = if name.is_empty() { b"" } else { b"\0" };
@@ -120,6 +120,11 @@ fn notice(code: i32, body: &[u8], name: &[u8]) -> Notice {
     bytes.extend_from_slice(name);
     bytes.extend_from_slice(nul);
     bytes
+}
+
+/// Has the kernel send again, marked, what was read from the connection and never answered.
+pub(crate) fn resend() -> Notice {
+    notice(notify::RESEND, &[], &[])
 }
 
 /// A negative offset means the attributes alone; a length of 0, to the end of the file.

@@ -17,7 +17,7 @@ use crate::{
     handle::MountReport,
     mount::{MountError, MountOptions, Transport},
     negotiate::Settled,
-    notify::Notifier,
+    notify::{Notifier, resend},
     passthrough::BackingFiles,
     request::Dialect,
     uring,
@@ -34,6 +34,9 @@ pub(crate) struct Session<F> {
     pool: Arc<Pool>,
     notifier: Arc<Notifier>,
     recalls: JoinHandle<()>,
+    survives: bool,
+    /// Another process has served this connection before.
+    resumes: bool,
 }
 
 impl<F: FileSystem> Session<F> {
@@ -43,6 +46,7 @@ impl<F: FileSystem> Session<F> {
         device: Arc<Device>,
         settled: Settled,
         options: &MountOptions,
+        resumes: bool,
     ) -> Result<Self, MountError> {
         let service = Arc::new(Service {
             fs,
@@ -54,7 +58,8 @@ impl<F: FileSystem> Session<F> {
         let recalls = notifier.start(device.clone()).map_err(MountError::Thread)?;
         let threads = options.threads.unwrap_or_else(cpus).max(1);
         let stacking = options.stacking.then(|| options.background.clone());
-        Ok(Self { service, device, settled, threads, stacking, pool, notifier, recalls })
+        let survives = options.survives;
+        Ok(Self { service, device, settled, threads, stacking, pool, notifier, recalls, survives, resumes })
     }
 
     /// The mount's whole life. `declined`: why `uring` is not there.
@@ -65,6 +70,9 @@ impl<F: FileSystem> Session<F> {
         tell: &mpsc::Sender<MountReport>,
     ) -> FsResult<()> {
         self.service.fs.attach(self.abilities());
+        if self.resumes {
+            self.device.send(&resend());
+        }
         let (running, report) = self.start(uring, declined);
         // Over io_uring, one thread drains what still comes by the device.
         let over_uring = report.transport == Transport::Uring;
@@ -94,7 +102,8 @@ impl<F: FileSystem> Session<F> {
         FaceAbilities {
             passthrough: self.settled.has(init::PASSTHROUGH).then(backing_files),
             recall: Some(self.notifier.clone() as Arc<dyn Recall>),
-            maps_direct: self.settled.has(init::DIRECT_IO_ALLOW_MMAP),
+            // Which files are open past the cache, only this process would know.
+            maps_direct: self.settled.has(init::DIRECT_IO_ALLOW_MMAP) && !self.survives,
         }
     }
 

@@ -26,8 +26,8 @@ impl<M: MetadataDriver> Cofs<M> {
             return Err(FsError::InvalidArgument("the ranges overlap"));
         }
         range_end(to.2, 0)?;
-        let source = self.opens.get(from.0).ok_or(FsError::BadHandle)?;
-        let target = self.opens.get(to.0).ok_or(FsError::BadHandle)?;
+        let source = self.opened_by(from.0, from.1).await?;
+        let target = self.opened_by(to.0, to.1).await?;
         target.check_poison()?;
         blocking().await;
         self.change_by(ctx, &target, &mut *target.exclusive().await).await?;

@@ -140,7 +140,7 @@ impl<M: MetadataDriver> Cofs<M> {
 
     /// What the face is told of an open file.
     pub(crate) fn opened(&self, inode: &OpenInode, state: &State, node: &Node, flags: &OpenFlags) -> Opened {
-        let handle = Handle::new(flags).id();
+        let handle = Handle::new(flags, self.options.life).id();
         let data_path = match state.object.as_ref().filter(|_| state.passthrough).and_then(|o| o.backing()) {
             Some(backing) => DataPath::Passthrough(backing),
             None => {

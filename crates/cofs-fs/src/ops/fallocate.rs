@@ -57,7 +57,7 @@ impl<M: MetadataDriver> Cofs<M> {
             return Err(FsError::InvalidArgument("a range of no bytes"));
         }
         let request = Request { mode, offset, len, end: range_end(offset, len)? };
-        let inode = self.opens.get(ino).ok_or(FsError::BadHandle)?;
+        let inode = self.opened_by(ino, handle).await?;
         inode.check_poison()?;
         if self.object_of(&inode).await?.is_some() || request.needs_object(self.inline_max) {
             blocking().await;

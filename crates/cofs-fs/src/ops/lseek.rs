@@ -9,11 +9,11 @@ impl<M: MetadataDriver> Cofs<M> {
     pub(crate) async fn do_lseek(
         &self,
         ino: InodeId,
-        _handle: HandleId,
+        handle: HandleId,
         offset: u64,
         whence: SeekWhence,
     ) -> FsResult<u64> {
-        let inode = self.opens.get(ino).ok_or(FsError::BadHandle)?;
+        let inode = self.opened_by(ino, handle).await?;
         if let Some(object) = self.object_of(&inode).await? {
             self.before_call_below().await;
             return object.file.seek(whence, offset);

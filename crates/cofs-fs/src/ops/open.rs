@@ -77,6 +77,9 @@ impl<M: MetadataDriver> Cofs<M> {
     }
 
     pub(crate) async fn do_release(&self, ino: InodeId, handle: HandleId) -> FsResult<()> {
+        if self.is_inherited(handle) {
+            return self.release_inherited(ino, handle).await;
+        }
         let Some(inode) = self.opens.get(ino) else { return Err(cofs_types::FsError::BadHandle) };
         let writer = Handle::from_id(handle).writes();
         self.before_call_below().await;

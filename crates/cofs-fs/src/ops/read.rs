@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use cofs_metadata::MetadataDriver;
-use cofs_types::{FsError, FsResult, InodeId, Layout};
+use cofs_types::{FsResult, InodeId, Layout};
 
 use crate::{
     AtimeMode, Cofs, HandleId, blocking, handle::Handle, open_inode::OpenInode, open_object::OpenObject,
@@ -21,7 +21,7 @@ impl<M: MetadataDriver> Cofs<M> {
         offset: u64,
         into: &mut [u8],
     ) -> FsResult<usize> {
-        let inode = self.opens.get(ino).ok_or(FsError::BadHandle)?;
+        let inode = self.opened_by(ino, handle).await?;
         let count = self.read_open(&inode, offset, into).await?;
         if count > 0 && inode.atime_due() && !Handle::from_id(handle).no_atime() {
             self.touch(&inode).await;

@@ -8,6 +8,7 @@ use crate::{Cofs, Context};
 impl<M: MetadataDriver> Cofs<M> {
     pub(crate) async fn do_unlink(&self, ctx: &Context<'_>, parent: InodeId, name: &Name) -> FsResult<()> {
         self.check_writable()?;
+        self.hold_inherited(ctx, (parent, name)).await?;
         let removed = self.metadata.unlink(&ctx.credentials, parent, name).await?.value;
         failpoint("fs.unlink.committed");
         self.after_removal(&removed).await
@@ -28,6 +29,9 @@ impl<M: MetadataDriver> Cofs<M> {
         mode: RenameMode,
     ) -> FsResult<()> {
         self.check_writable()?;
+        if mode == RenameMode::Replace {
+            self.hold_inherited(ctx, to).await?;
+        }
         let held = if mode == RenameMode::Replace { self.hold_target(ctx, to).await } else { None };
         let done = self.rename_held(ctx, from, to, mode).await;
         match held {

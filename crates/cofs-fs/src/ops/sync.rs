@@ -9,9 +9,12 @@ impl<M: MetadataDriver> Cofs<M> {
     pub(crate) async fn do_fsync(
         &self,
         ino: InodeId,
-        _handle: Option<HandleId>,
+        handle: Option<HandleId>,
         data_only: bool,
     ) -> FsResult<()> {
+        if let Some(handle) = handle.filter(|handle| self.is_inherited(*handle)) {
+            return self.sync_file(&*self.opened_by(ino, handle).await?, data_only).await;
+        }
         match self.opens.get(ino) {
             Some(inode) => self.sync_file(&inode, data_only).await,
             None => self.sync_metadata().await,

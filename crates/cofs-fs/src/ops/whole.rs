@@ -33,7 +33,7 @@ impl<M: MetadataDriver> Cofs<M> {
     /// cannot be stays for the next start, and the first error is told when all is done.
     pub(crate) async fn do_detach(&self) -> FsResult<()> {
         blocking().await;
-        let mut first = Ok(());
+        let mut first = self.forget_all_inherited().await;
         for inode in self.opens.all() {
             first = first.and(self.settle_detached(&inode).await);
         }

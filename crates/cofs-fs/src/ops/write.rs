@@ -35,8 +35,8 @@ impl<M: MetadataDriver> Cofs<M> {
         data: &[u8],
         flags: WriteFlags,
     ) -> FsResult<usize> {
+        let inode = self.opened_by(ino, handle).await?;
         let handle = Handle::from_id(handle);
-        let inode = self.opens.get(ino).ok_or(FsError::BadHandle)?;
         if !flags.from_cache {
             handle.for_writing()?;
         }

@@ -79,6 +79,11 @@ pub fn ready(log: Option<&File>) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
     // A parent that was killed while it waited is no reason to end.
     let _ = stdout.write_all(READY).and_then(|()| stdout.flush());
+    let_go(log)
+}
+
+/// Lets go of the three standard files. Messages go to `log` from here on, or nowhere.
+pub fn let_go(log: Option<&File>) -> io::Result<()> {
     let null = File::options().read(true).write(true).open("/dev/null")?;
     rustix::stdio::dup2_stdin(&null)?;
     rustix::stdio::dup2_stdout(&null)?;

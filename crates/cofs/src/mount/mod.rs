@@ -2,8 +2,10 @@
 //! manager, the kernel's list of mounts.
 
 pub mod daemon;
+pub mod estate;
 pub mod live;
 pub mod mountinfo;
 pub mod notify;
 pub mod options;
 pub mod signals;
+pub mod supervisor;

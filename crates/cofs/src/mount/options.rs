@@ -49,6 +49,8 @@ pub struct MountOptions {
     pub passthrough: Option<bool>,
     /// Whether workers give way to busy clients on their CPUs; `None`: where they can.
     pub stacking: Option<bool>,
+    /// A second process watches over the one that serves, and starts it anew when it has died.
+    pub supervise: bool,
 }
 
 /// More workers than this help nobody.
@@ -104,6 +106,7 @@ impl MountOptions {
             "dirsync" => self.dir_sync = true,
             "nonempty" => self.non_empty = true,
             "nodiratime" | "diratime" => self.no_dir_atime = word == "nodiratime",
+            "supervise" | "nosupervise" => self.supervise = word == "supervise",
             "noatime" => self.atime = Atime::Never,
             "relatime" => self.atime = Atime::Relative,
             "atime" | "strictatime" => self.atime = Atime::Always,
@@ -155,7 +158,7 @@ mod tests {
     #[test]
     fn known_words_are_understood() {
         let options = parse(
-            "defaults,ro,allow_other,nosuid,noatime,transport=dev,threads=3,passthrough=off,stacking=off,x-a.b=c,",
+            "defaults,ro,allow_other,nosuid,noatime,transport=dev,threads=3,passthrough=off,stacking=off,supervise,x-a.b=c,",
         );
         let expected = MountOptions {
             read_only: true,
@@ -166,6 +169,7 @@ mod tests {
             threads: Some(3),
             passthrough: Some(false),
             stacking: Some(false),
+            supervise: true,
             ..MountOptions::default()
         };
         assert_eq!(options.unwrap(), expected);
@@ -191,6 +195,7 @@ mod tests {
             "stacking=maybe",
             "fsname",
             "fsname=",
+            "supervise=on",
             "=",
             "size=1G",
         ] {

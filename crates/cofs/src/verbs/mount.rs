@@ -12,7 +12,7 @@ use std::{
 };
 
 use cofs_fs::{AtimeMode, Cofs, FileSystem, FsOptions, OpenTable, VolumeParts};
-use cofs_fuse::Mount;
+use cofs_fuse::{Handover, Mount, MountReport};
 use rustix::{
     io::Errno,
     process::{Resource, geteuid, getrlimit, setrlimit},
@@ -22,10 +22,13 @@ use serde_json::json;
 use crate::{
     failure::{Done, Failure, Within},
     mount::{
-        daemon, mountinfo,
+        daemon,
+        estate::Estate,
+        mountinfo,
         notify::notify,
         options::{Atime, MountOptions, Transport},
         signals::Told,
+        supervisor::{Inheritance, Line, supervise},
     },
     volume::{
         config::{self, INLINE_MAX_DEFAULT},
@@ -52,7 +55,7 @@ pub struct Args {
 
     /// Mount options, as in fstab: ro, allow_other, nosuid, nodev, noexec, noatime, relatime, strictatime,
     /// sync, dirsync, nonempty, fsname=NAME, transport=auto|uring|dev, threads=N, passthrough=on|off,
-    /// stacking=on|off.
+    /// stacking=on|off, supervise (survives the death of its process; slower).
     #[arg(short = 'o', value_name = "WORDS")]
     pub options: Vec<String>,
 
@@ -79,6 +82,11 @@ pub struct Args {
 
 pub fn run(args: &Args) -> Done<ExitCode> {
     let options = parse_options(args)?;
+    let line = Line::open().within("cannot hear the supervisor")?;
+    if let Some((line, Some(inheritance))) = line {
+        return go_on(&options, line, inheritance).map(|()| ExitCode::SUCCESS);
+    }
+    let line = line.map(|(line, _)| line);
     let dir = check_mount_point(&args.dir)?;
     if args.create {
         create_if_missing(&args.store)?;
@@ -89,15 +97,29 @@ pub fn run(args: &Args) -> Done<ExitCode> {
     if args.fake {
         return Ok(ExitCode::SUCCESS);
     }
-    if args.background && !daemon::is_background() {
+    if args.background && !daemon::is_background() && line.is_none() {
         // Said here already, so that the lock's own words need not be read from a child.
         drop(found.lock_when_closed()?);
         return daemon::start(&std::env::args_os().collect::<Vec<_>>());
     }
+    if options.supervise && line.is_none() {
+        return supervise(&dir, log.as_ref());
+    }
     if daemon::is_background() {
         daemon::detach().within("cannot go to the background")?;
     }
-    serve(found.lock_when_closed()?, &dir, &options, log.as_ref()).map(|()| ExitCode::SUCCESS)
+    let locked = found.lock_when_closed()?;
+    let service = Service { options: &options, log: log.as_ref(), line: line.as_ref(), life: 0 };
+    service.serve(locked, Start::Mount(&dir)).map(|()| ExitCode::SUCCESS)
+}
+
+/// Serves the mount that a process before this one has left. Nothing looks into it before it is served: whoever asks himself waits for ever.
+fn go_on(options: &MountOptions, line: Line, inheritance: Inheritance) -> Done {
+    let Inheritance { life, parcel } = inheritance;
+    let Estate { store, point, handover, lock } = Estate::unpack(parcel)?;
+    let locked = find(&store)?.take_over(lock)?;
+    let service = Service { options, log: None, line: Some(&line), life };
+    service.serve(locked, Start::Resume(handover, &point))
 }
 
 fn parse_options(args: &Args) -> Done<MountOptions> {
@@ -178,63 +200,150 @@ fn open_log(args: &Args) -> Done<Option<File>> {
     args.log_file.as_ref().map(open).transpose()
 }
 
-fn serve(locked: Locked, dir: &Path, options: &MountOptions, log: Option<&File>) -> Done {
-    let told = Told::new().within("cannot wait for signals")?;
-    raise_open_files();
-    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
-    let opens = Arc::new(OpenTable::default());
-    let drivers = locked.open(opens.clone())?;
-    drivers.placement.start_filler();
-    let volume = VolumeParts {
-        metadata: drivers.metadata,
-        placement: drivers.placement,
-        opens,
-        options: fs_options(&locked, options),
-    };
-    let fs = Arc::new(Cofs::open(volume)?);
-    let mount = match cofs_fuse::mount(Arc::clone(&fs), dir, &fuse_options(&locked, options)) {
-        Ok(mount) => mount,
-        Err(error) => {
-            cofs_fs::run(fs.detach())?;
-            return Err(Failure::new(error.to_string()));
-        }
-    };
-    fs.set_report(report(&mount, options));
-    serve_until_gone(mount, &locked.store, told, options, log)?;
-    drop(fs);
-    drop(locked);
-    Ok(())
+/// Where the mount comes from.
+enum Start<'a> {
+    /// It is made on this directory.
+    Mount(&'a Path),
+    /// It stands there, and goes on.
+    Resume(Handover, &'a Path),
 }
 
-/// From the mount made to the mount gone.
-fn serve_until_gone(
-    mount: Mount,
-    store: &Path,
-    told: Told,
-    options: &MountOptions,
-    log: Option<&File>,
-) -> Done {
-    let report = mount.report();
-    tracing::info!(point = %mount.point().display(), ?report, "serving");
+/// One life of a mount.
+struct Service<'a> {
+    options: &'a MountOptions,
+    log: Option<&'a File>,
+    /// To the supervisor, where there is one.
+    line: Option<&'a Line>,
+    /// How often the mount has been handed on.
+    life: u32,
+}
+
+impl Service<'_> {
+    fn serve(&self, locked: Locked, start: Start<'_>) -> Done {
+        let told = Told::new().within("cannot wait for signals")?;
+        raise_open_files();
+        rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
+        let opens = Arc::new(OpenTable::default());
+        let drivers = locked.open(opens.clone())?;
+        drivers.placement.start_filler();
+        let volume = VolumeParts {
+            metadata: drivers.metadata,
+            placement: drivers.placement,
+            opens,
+            options: FsOptions { life: self.life, ..fs_options(&locked, self.options) },
+        };
+        let fs = Arc::new(Cofs::open(volume)?);
+        let how = fuse_options(&locked, self.options);
+        let made = match start {
+            Start::Mount(dir) => cofs_fuse::mount(Arc::clone(&fs), dir, &how),
+            Start::Resume(handover, point) => cofs_fuse::resume(Arc::clone(&fs), handover, point, &how),
+        };
+        let mount = match made {
+            Ok(mount) => mount,
+            Err(error) => {
+                cofs_fs::run(fs.detach())?;
+                return Err(Failure::new(error.to_string()));
+            }
+        };
+        fs.set_report(self.report(&mount));
+        let served = self.serve_until_gone(mount, &locked, told);
+        drop(fs);
+        drop(locked);
+        if let Some(line) = self.line {
+            line.over().within("cannot tell the supervisor that the mount has ended")?;
+        }
+        served
+    }
+
+    /// From the mount made to the mount gone.
+    fn serve_until_gone(&self, mut mount: Mount, locked: &Locked, told: Told) -> Done {
+        self.hand_on(&mut mount, locked)?;
+        let report = mount.report();
+        tracing::info!(point = %mount.point().display(), life = self.life, ?report, "serving");
+        warn_of_what_is_not_had(self.options, report);
+        told.unmount(mount.point().to_owned()).within("cannot wait for signals")?;
+        self.ready(&locked.store, mount.point())?;
+        let closed = mount.join();
+        notify("STOPPING=1", "Closed");
+        closed.within("the volume could not be closed in order")
+    }
+
+    /// Gives the supervisor what the next life needs.
+    fn hand_on(&self, mount: &mut Mount, locked: &Locked) -> Done {
+        let (Some(line), Some(handover)) = (self.line, mount.handover()) else { return Ok(()) };
+        let lock = locked.lock().within("the store's lock")?;
+        let estate = Estate { store: locked.store.clone(), point: mount.point().to_owned(), handover, lock };
+        line.keep(&estate.pack()?).within("cannot hand on to the supervisor")
+    }
+
+    /// Tells whoever waits, and goes to the background where that was asked.
+    fn ready(&self, store: &Path, point: &Path) -> Done {
+        notify("READY=1", &format!("Serving {} on {}", store.display(), point.display()));
+        let Some(line) = self.line else {
+            return if daemon::is_background() {
+                daemon::ready(self.log).within("cannot go to the background")
+            } else {
+                Ok(())
+            };
+        };
+        // Signals of the terminal go to the supervisor, and come from there. It fails only for one that leads a session already.
+        let _ = rustix::process::setsid();
+        if daemon::is_background() && self.life == 0 {
+            daemon::let_go(self.log).within("cannot go to the background")?;
+        }
+        line.ready().within("cannot tell the supervisor")
+    }
+
+    /// What `cofs status` shows of the mount.
+    fn report(&self, mount: &Mount) -> String {
+        let report = mount.report();
+        let supervisor = self.line.and_then(|_| rustix::process::getppid()).map(|pid| pid.as_raw_nonzero());
+        json!({
+            "point": mount.point(),
+            "pid": std::process::id(),
+            "supervisor": supervisor,
+            "survives": supervisor.is_some() && survives(self.options),
+            "life": self.life,
+            "transport": match report.transport {
+                cofs_fuse::Transport::Uring => "uring",
+                _ => "dev",
+            },
+            "transport_reason": report.reason,
+            "fuse_protocol": format!("7.{}", report.protocol_minor),
+            "passthrough": report.passthrough,
+            "threads": report.threads,
+            "stacking": report.stacking.is_ok(),
+            "stacking_reason": report.stacking.as_ref().err().map_or("the scheduler lets us", String::as_str),
+            "transfer_bytes": report.transfer_bytes,
+            "read_only": self.options.read_only,
+        })
+        .to_string()
+    }
+}
+
+/// Whether the mount outlives the process that serves it. Requests over io_uring do not: who asks for it by name has the volume
+/// mounted anew after a crash.
+fn survives(options: &MountOptions) -> bool {
+    options.supervise && options.transport != Some(Transport::Uring)
+}
+
+fn warn_of_what_is_not_had(options: &MountOptions, report: &MountReport) {
     if options.transport == Some(Transport::Uring) && report.transport != cofs_fuse::Transport::Uring {
         tracing::warn!(reason = report.reason, "io_uring cannot be had: /dev/fuse serves");
     }
     if options.passthrough == Some(true) && !report.passthrough {
-        tracing::warn!("passthrough cannot be had (it needs root and Linux 6.9): all bytes go through cofs");
+        let reason = if survives(options) {
+            "it does not survive the process that serves"
+        } else {
+            "it needs root and Linux 6.9"
+        };
+        tracing::warn!(reason, "passthrough cannot be had: all bytes go through cofs");
     }
     if options.stacking == Some(true)
         && let Err(reason) = &report.stacking
     {
         tracing::warn!(reason, "workers cannot stack on their clients' CPUs");
     }
-    told.unmount(mount.point().to_owned()).within("cannot wait for signals")?;
-    notify("READY=1", &format!("Serving {} on {}", store.display(), mount.point().display()));
-    if daemon::is_background() {
-        daemon::ready(log).within("cannot go to the background")?;
-    }
-    let closed = mount.join();
-    notify("STOPPING=1", "Closed");
-    closed.within("the volume could not be closed in order")
 }
 
 fn fs_options(locked: &Locked, options: &MountOptions) -> FsOptions {
@@ -248,6 +357,7 @@ fn fs_options(locked: &Locked, options: &MountOptions) -> FsOptions {
         owner_uid: geteuid().as_raw(),
         volume: locked.config.uuid.to_string(),
         remote_below: locked.is_remote_below(),
+        life: 0,
     }
 }
 
@@ -279,6 +389,7 @@ fn fuse_options(locked: &Locked, options: &MountOptions) -> cofs_fuse::MountOpti
         passthrough: options.passthrough.unwrap_or_else(|| !locked.is_fuse_below()),
         stacking: options.stacking.unwrap_or(true),
         background: background().map(str::to_owned).collect(),
+        survives: survives(options),
     }
 }
 
@@ -291,28 +402,6 @@ fn background() -> impl Iterator<Item = &'static str> {
         cofs_fs::BACKGROUND_THREADS,
     ];
     rooms.into_iter().flatten().copied()
-}
-
-/// What `cofs status` shows of the mount.
-fn report(mount: &Mount, options: &MountOptions) -> String {
-    let report = mount.report();
-    json!({
-        "point": mount.point(),
-        "pid": std::process::id(),
-        "transport": match report.transport {
-            cofs_fuse::Transport::Uring => "uring",
-            _ => "dev",
-        },
-        "transport_reason": report.reason,
-        "fuse_protocol": format!("7.{}", report.protocol_minor),
-        "passthrough": report.passthrough,
-        "threads": report.threads,
-        "stacking": report.stacking.is_ok(),
-        "stacking_reason": report.stacking.as_ref().err().map_or("the scheduler lets us", String::as_str),
-        "transfer_bytes": report.transfer_bytes,
-        "read_only": options.read_only,
-    })
-    .to_string()
 }
 
 /// Every open file below needs a descriptor here.

@@ -56,7 +56,7 @@ pub fn run(args: &Args) -> Done {
 }
 
 /// Every dead mount that lies on top of `dir`; what lives, or is another's, stays.
-fn take_dead_away(dir: &Path) -> Done {
+pub fn take_dead_away(dir: &Path) -> Done {
     let point = absolute(dir).map_err(|error| Failure::io("cannot reach", dir, &error))?;
     while mountinfo::at(&point)?.is_some_and(|mount| mount.is_dead()) {
         unmount(&point, Unmount::Lazily).map_err(|error| refused(&point, &error))?;

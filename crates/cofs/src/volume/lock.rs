@@ -11,7 +11,10 @@
 use std::{
     fs::{self, File, OpenOptions},
     io::{self, Write},
-    os::unix::fs::{FileExt, OpenOptionsExt},
+    os::{
+        fd::OwnedFd,
+        unix::fs::{FileExt, OpenOptionsExt},
+    },
     path::{Path, PathBuf},
     sync::mpsc::{RecvTimeoutError, Sender, channel},
     thread::JoinHandle,
@@ -82,14 +85,28 @@ impl StoreLock {
             .mode(0o600)
             .open(&path)
             .map_err(|error| Failure::io("cannot open the lock", &path, &error))?;
+        Self::take_file(store, &path, file)
+    }
+
+    /// Goes on with the lock of a process that has ended: flock(2) belongs to the open file, of which `held` is a descriptor.
+    pub fn take_over(store: &Path, held: OwnedFd) -> Done<Self> {
+        Self::take_file(store, &store.join(FILE_NAME), held.into())
+    }
+
+    /// What [`take_over`](Self::take_over) needs.
+    pub fn descriptor(&self) -> io::Result<OwnedFd> {
+        Ok(self.file.try_clone()?.into())
+    }
+
+    fn take_file(store: &Path, path: &Path, file: File) -> Done<Self> {
         let trust = match flock_patiently(&file) {
             Ok(()) if is_local(&file) => Trust::Everywhere,
             Ok(()) => Trust::ThisHost,
-            Err(Errno::WOULDBLOCK) => return Err(in_use(store, read_record(&path).as_ref())),
+            Err(Errno::WOULDBLOCK) => return Err(in_use(store, read_record(path).as_ref())),
             Err(Errno::NOLCK | Errno::NOSYS | Errno::OPNOTSUPP | Errno::INVAL) => Trust::Nowhere,
-            Err(error) => return Err(Failure::io("cannot lock", &path, &error.into())),
+            Err(error) => return Err(Failure::io("cannot lock", path, &error.into())),
         };
-        Self::take_trusting(store, &path, file, trust, BEAT)
+        Self::take_trusting(store, path, file, trust, BEAT)
     }
 
     /// Whether somebody has the lock of `store` as far as this host can see; never waits.

@@ -2,6 +2,8 @@
 
 use std::{
     fs::File,
+    io,
+    os::fd::OwnedFd,
     path::{Path, PathBuf},
     sync::Arc,
     time::{Duration, Instant},
@@ -35,7 +37,7 @@ pub struct Locked {
     pub store: PathBuf,
     pub config: Config,
     /// Given up when this goes: it is to be dropped last.
-    _lock: StoreLock,
+    lock: StoreLock,
 }
 
 /// Finds the volume in `store`.
@@ -57,8 +59,14 @@ impl Found {
             return Err(Failure::new(format!("{} is already mounted on {shown}", store.display()))
                 .next(format!("use it there, or unmount it first (cofs umount {shown})")));
         }
-        let _lock = StoreLock::take(&store)?;
-        Ok(Locked { store, config, _lock })
+        let lock = StoreLock::take(&store)?;
+        Ok(Locked { store, config, lock })
+    }
+
+    /// Goes on with the lock of a process that has ended.
+    pub fn take_over(self, lock: OwnedFd) -> Done<Locked> {
+        let lock = StoreLock::take_over(&self.store, lock)?;
+        Ok(Locked { store: self.store, config: self.config, lock })
     }
 
     /// The same, but a volume that has just been unmounted may take its time to close: umount(8), unlike
@@ -82,6 +90,11 @@ pub struct Drivers {
 }
 
 impl Locked {
+    /// What another process needs to hold the lock, too, and to hand it on ([`Found::take_over`]).
+    pub fn lock(&self) -> io::Result<OwnedFd> {
+        self.lock.descriptor()
+    }
+
     /// Opens the volume; `opens` tells which inodes are open.
     pub fn open(&self, opens: Arc<dyn OpenInodes>) -> Done<Drivers> {
         let meta = self.config.meta_directory(&self.store);

@@ -1,0 +1,200 @@
+//! What processes before this one have left open: a mount that outlives them (`FsOptions::life`).
+//!
+//! The kernel goes on using the node numbers and handles of an earlier life. Node numbers are inode numbers, and a handle tells its
+//! flags, so both mean here what they meant there; what is lost is who has which inode open. So
+//!
+//! - the first use of an earlier life's handle enters its inode into the open table, as a reader does: whoever writes enters the
+//!   open-for-writing set when he does;
+//! - a name that is removed may be that of an open file: each file is held before it loses one;
+//! - inodes that were unlinked while open are held from the start;
+//! - what is held is let go when the kernel forgets the inode, which it does after its last close, or when the mount ends. Nobody
+//!   knows how many closes there are to come.
+//!
+//! Invariant: an inode stands here as long as one claim on it in the open table is ours.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use cofs_metadata::MetadataDriver;
+use cofs_types::{FileKind, FsError, FsResult, InodeId, Name};
+use parking_lot::Mutex;
+
+use crate::{
+    Cofs, Context, HandleId, OpenTable, handle::Handle, open_inode::OpenInode, open_table::Unclaimed,
+};
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Hold {
+    /// It is not to go.
+    Claimed,
+    /// Its handles are in use: it counts as an open.
+    Joined,
+}
+
+#[derive(Default)]
+pub(crate) struct Inherited {
+    inodes: Mutex<HashMap<InodeId, Hold>>,
+    /// How many, so that a forget need not lock while there are none, which is nearly always.
+    count: AtomicUsize,
+}
+
+impl Inherited {
+    /// Holds what had lost its last name in an earlier life. Errors: more than may be open at once.
+    pub(crate) fn hold_unlinked(&self, opens: &OpenTable, unlinked: Vec<InodeId>) -> FsResult<()> {
+        for ino in unlinked {
+            opens.claim(ino)?;
+            opens.mark_unlinked(ino);
+            self.put(ino, Hold::Claimed);
+        }
+        Ok(())
+    }
+
+    fn get(&self, ino: InodeId) -> Option<Hold> {
+        self.inodes.lock().get(&ino).copied()
+    }
+
+    /// Takes over the caller's claim on `ino`; `false` if one is held already, and the caller's is his to give back.
+    fn put(&self, ino: InodeId, hold: Hold) -> bool {
+        let mut inodes = self.inodes.lock();
+        let is_new = !inodes.contains_key(&ino);
+        if is_new || hold == Hold::Joined {
+            inodes.insert(ino, hold);
+        }
+        self.count.store(inodes.len(), Ordering::Release);
+        is_new
+    }
+
+    /// The claim is the caller's to give back.
+    fn take(&self, ino: InodeId) -> Option<Hold> {
+        if self.len() == 0 {
+            return None;
+        }
+        let mut inodes = self.inodes.lock();
+        let hold = inodes.remove(&ino);
+        self.count.store(inodes.len(), Ordering::Release);
+        hold
+    }
+
+    fn all(&self) -> Vec<InodeId> {
+        self.inodes.lock().keys().copied().collect()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.count.load(Ordering::Acquire)
+    }
+}
+
+impl<M: MetadataDriver> Cofs<M> {
+    /// Whether the handle was given out in an earlier life.
+    pub(crate) fn is_inherited(&self, handle: HandleId) -> bool {
+        Handle::from_id(handle).life() != self.options.life
+    }
+
+    /// The inode that is open by this handle. Errors: `BadHandle` for one that nobody has given out; those of an open.
+    pub(crate) async fn opened_by(&self, ino: InodeId, handle: HandleId) -> FsResult<Arc<OpenInode>> {
+        let life = Handle::from_id(handle).life();
+        if life >= self.options.life {
+            let open = self.opens.get(ino).filter(|_| life == self.options.life);
+            return open.ok_or(FsError::BadHandle);
+        }
+        let inode = self.claim(ino).await?;
+        match self.inherit(&inode).await {
+            Ok(true) => Ok(inode),
+            Ok(false) => self.unclaim(ino).await.map(|()| inode),
+            Err(error) => self.unclaim(ino).await.and(Err(error)),
+        }
+    }
+
+    /// Enters an inode that the caller has claimed; `true` if that claim is ours now.
+    async fn inherit(&self, inode: &OpenInode) -> FsResult<bool> {
+        if self.inherited.get(inode.ino) == Some(Hold::Joined) {
+            return Ok(false);
+        }
+        let mut state = inode.exclusive().await;
+        if self.inherited.get(inode.ino) == Some(Hold::Joined) {
+            return Ok(false);
+        }
+        self.join(inode, &mut state, false).await?;
+        Ok(self.inherited.put(inode.ino, Hold::Joined))
+    }
+
+    /// One of an earlier life's closes. There may be more: what the file has become is told now, and it stays open.
+    pub(crate) async fn release_inherited(&self, ino: InodeId, handle: HandleId) -> FsResult<()> {
+        let Some(inode) = self.opens.get(ino).filter(|_| Handle::from_id(handle).writes()) else {
+            return Ok(());
+        };
+        self.before_call_below().await;
+        let mut state = inode.exclusive().await;
+        if state.opens > 0 && state.writers == 0 && state.writing.is_some() && !self.opens.is_unlinked(ino) {
+            return self.settle(ino, &mut state, true).await;
+        }
+        Ok(())
+    }
+
+    /// Before a file loses this name: it may be open since an earlier life. Where there is none, the removal will say so.
+    pub(crate) async fn hold_inherited(
+        &self,
+        ctx: &Context<'_>,
+        (parent, name): (InodeId, &Name),
+    ) -> FsResult<()> {
+        if self.options.life == 0 {
+            return Ok(());
+        }
+        let Ok(found) = self.metadata.lookup(&ctx.credentials, parent, name).await else { return Ok(()) };
+        let found = found.value.attributes;
+        if found.kind != FileKind::Regular || self.inherited.get(found.ino).is_some() {
+            return Ok(());
+        }
+        self.opens.claim(found.ino)?;
+        if !self.inherited.put(found.ino, Hold::Claimed) {
+            self.opens.unclaim(found.ino);
+        }
+        Ok(())
+    }
+
+    /// The kernel has nobody left who has it open.
+    pub(crate) fn forget_inherited(&self, ino: InodeId) {
+        if let Some(hold) = self.inherited.take(ino)
+            && let Err(error) = crate::run(self.let_go(ino, hold))
+        {
+            tracing::warn!(%error, %ino, "a file that was open before is settled at the next start");
+        }
+    }
+
+    /// The mount ends. On a thread that may wait.
+    pub(crate) async fn forget_all_inherited(&self) -> FsResult<()> {
+        let mut first = Ok(());
+        for ino in self.inherited.all() {
+            if let Some(hold) = self.inherited.take(ino) {
+                first = first.and(self.let_go(ino, hold).await);
+            }
+        }
+        if self.options.life > 0
+            && let Err(error) = self.collect()
+        {
+            tracing::warn!(%error, "objects wait to be removed");
+        }
+        first
+    }
+
+    async fn let_go(&self, ino: InodeId, hold: Hold) -> FsResult<()> {
+        let mut left = Ok(());
+        if hold == Hold::Joined
+            && let Some(inode) = self.opens.get(ino)
+        {
+            let mut state = inode.exclusive().await;
+            left = self.leave(&inode, &mut state, false).await;
+        }
+        if self.opens.unclaim(ino) == Unclaimed::LastOfUnlinked {
+            self.idle.drop_of(ino);
+            // Of an inode from before a crash: see the collector's invariants.
+            self.collector.release_later(ino);
+        }
+        left
+    }
+}

@@ -1,0 +1,367 @@
+//! A small process that watches over the one which serves a mount, and starts it anew when it has died.
+//!
+//! A FUSE connection lives as long as anybody has a descriptor of it. So the process that serves hands a *parcel* to its supervisor
+//! once it has mounted: descriptors and words, which mean nothing here. When it dies, the next one is started with that parcel, and
+//! goes on. It takes the parcel back when its mount has ended: then its end is the supervisor's.
+//!
+//! ```text
+//! supervisor ── parcel of the one before, or nothing ─►  the child, on its standard input: one message
+//!            ◄─ keep PARCEL, ready, over ──────────────  each once, in this order
+//! ```
+//!
+//! - A child that dies again and again, moments after its start, is given up: its mount is taken away, so that none stays that
+//!   nobody serves.
+//! - SIGTERM and SIGINT go to the child, which unmounts. SIGUSR2 has it end without that, and the program that stands at our path by
+//!   now go on: an upgrade. (It is ended by SIGKILL, which loses nothing: that is what all this is for.)
+//! - If the supervisor is killed, the child unmounts.
+//!
+//! The supervisor has no business with the mount itself: whoever waits for an answer of his own child waits for ever.
+
+use std::{
+    ffi::OsString,
+    fs::File,
+    io::{self, IoSlice, IoSliceMut},
+    mem::MaybeUninit,
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::process::CommandExt,
+    },
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitCode, ExitStatus},
+    sync::Mutex,
+    thread,
+    time::{Duration, Instant},
+};
+
+use rustix::{
+    io::Errno,
+    net::{
+        AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+        SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
+    },
+    process::{Pid, Signal},
+};
+use signal_hook::{
+    consts::{SIGCHLD, SIGINT, SIGTERM, SIGUSR2},
+    iterator::Signals,
+};
+
+use super::{daemon, notify::notify};
+use crate::{
+    failure::{Done, EXIT_FAILED, Failure, Within},
+    verbs::umount::take_dead_away,
+};
+
+/// Marks a child, whose standard input is the line to us.
+const MARK: &str = "COFS_SUPERVISED";
+/// One that has served for less has not lived.
+const LIFE_MIN: Duration = Duration::from_millis(500);
+/// So many of those, one after the other, and we give up.
+const SHORT_LIVES_MAX: u32 = 8;
+/// Before the third short life; doubled each time.
+const PAUSE_MIN: Duration = Duration::from_millis(100);
+const PAUSE_MAX: Duration = Duration::from_millis(1600);
+const WORDS_BYTES_MAX: usize = 16 << 10;
+const DESCRIPTORS_MAX: usize = 4;
+
+// The first byte of a message.
+const KEEP: u8 = b'K';
+const READY: u8 = b'R';
+const OVER: u8 = b'O';
+
+/// What one child leaves to the next.
+#[derive(Debug, Default)]
+pub struct Parcel {
+    pub words: Vec<u8>,
+    pub descriptors: Vec<OwnedFd>,
+}
+
+/// What the child finds at its start.
+pub struct Inheritance {
+    /// How often the mount has been handed on, this time included: above 0.
+    pub life: u32,
+    pub parcel: Parcel,
+}
+
+/// The child's end of the line.
+pub struct Line(OwnedFd);
+
+impl Line {
+    /// In a process that was started by a supervisor: the line, and what there is to go on with. Errors: those of the socket; the supervisor has
+    /// gone.
+    pub fn open() -> io::Result<Option<(Self, Option<Inheritance>)>> {
+        if std::env::var_os(MARK).is_none() {
+            return Ok(None);
+        }
+        rustix::process::set_parent_process_death_signal(Some(Signal::TERM))?;
+        let line = io::stdin().as_fd().try_clone_to_owned()?;
+        rustix::stdio::dup2_stdin(File::open("/dev/null")?)?;
+        let (head, parcel) = receive(line.as_fd())?.ok_or_else(gone)?;
+        let (life, _) = head.split_first_chunk().ok_or_else(gone)?;
+        let life = u32::from_le_bytes(*life);
+        Ok(Some((Self(line), (life > 0).then_some(Inheritance { life, parcel }))))
+    }
+
+    /// From here on the mount outlives this process.
+    pub fn keep(&self, parcel: &Parcel) -> io::Result<()> {
+        send(self.0.as_fd(), &[KEEP], parcel)
+    }
+
+    pub fn ready(&self) -> io::Result<()> {
+        send(self.0.as_fd(), &[READY], &Parcel::default())
+    }
+
+    /// The mount has ended, and all is closed.
+    pub fn over(&self) -> io::Result<()> {
+        send(self.0.as_fd(), &[OVER], &Parcel::default())
+    }
+}
+
+fn gone() -> io::Error {
+    io::Error::new(io::ErrorKind::UnexpectedEof, "the supervisor has ended")
+}
+
+/// Bytes of every message before its parcel's words.
+const HEAD_BYTES: usize = 4;
+
+fn send(line: BorrowedFd<'_>, head: &[u8], parcel: &Parcel) -> io::Result<()> {
+    let mut first = [0; HEAD_BYTES];
+    first.iter_mut().zip(head).for_each(|(to, from)| *to = *from);
+    let descriptors: Vec<_> = parcel.descriptors.iter().map(AsFd::as_fd).collect();
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(&descriptors)) {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "too many descriptors to hand on"));
+    }
+    let message = [IoSlice::new(&first), IoSlice::new(&parcel.words)];
+    rustix::io::retry_on_intr(|| rustix::net::sendmsg(line, &message, &mut control, SendFlags::NOSIGNAL))?;
+    Ok(())
+}
+
+/// The next message: its first bytes, and its parcel. `None`: the other end has gone.
+fn receive(line: BorrowedFd<'_>) -> io::Result<Option<([u8; HEAD_BYTES], Parcel)>> {
+    let (mut head, mut words) = ([0; HEAD_BYTES], vec![0; WORDS_BYTES_MAX]);
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let message = &mut [IoSliceMut::new(&mut head), IoSliceMut::new(&mut words)];
+    let received = loop {
+        match rustix::net::recvmsg(line, message, &mut control, RecvFlags::CMSG_CLOEXEC) {
+            Err(Errno::INTR) => {}
+            other => break other?,
+        }
+    };
+    let Some(length) = received.bytes.checked_sub(HEAD_BYTES) else { return Ok(None) };
+    words.truncate(length);
+    let mut descriptors = Vec::new();
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(theirs) = message {
+            descriptors.extend(theirs);
+        }
+    }
+    Ok(Some((head, Parcel { words, descriptors })))
+}
+
+/// What the child has told.
+#[derive(Debug, Default)]
+struct Told {
+    kept: Option<Parcel>,
+    ready: Option<Instant>,
+    over: bool,
+}
+
+/// How a child's end is to be taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Next {
+    /// It has ended in order, or has never served: its end is ours.
+    End,
+    /// The next goes on, or mounts again where there is nothing to go on with.
+    Again,
+    GiveUp,
+}
+
+struct Supervisor<'a> {
+    program: PathBuf,
+    arguments: Vec<OsString>,
+    /// Where we were started: what the command line names is meant from there.
+    directory: PathBuf,
+    log: Option<&'a File>,
+    shown: String,
+    told: Mutex<Told>,
+}
+
+/// Serves a mount at `point` by children of this program that are called as it was. Returns as they do when it ends.
+pub fn supervise(point: &Path, log: Option<&File>) -> Done<ExitCode> {
+    let mut signals = Signals::new([SIGTERM, SIGINT, SIGUSR2, SIGCHLD]).within("cannot wait for signals")?;
+    let supervisor = Supervisor {
+        program: std::env::current_exe().within("cannot find this program to start it")?,
+        arguments: std::env::args_os().collect(),
+        directory: std::env::current_dir().within("cannot find the current directory")?,
+        log,
+        shown: point.display().to_string(),
+        told: Mutex::default(),
+    };
+    let (mut life, mut short_lives) = (0, 0);
+    loop {
+        let (status, ended) = supervisor.live(life, &mut signals)?;
+        let told = supervisor.told();
+        let lived = told.ready.is_some_and(|ready| ready.elapsed() >= LIFE_MIN);
+        short_lives = if lived || ended == Wish::Replace { 0 } else { short_lives + 1 };
+        let next = after(&told, life > 0, ended, short_lives);
+        drop(told);
+        match next {
+            Next::End => return supervisor.end(status, point),
+            Next::Again => {}
+            Next::GiveUp => return supervisor.give_up(status, point, ended),
+        }
+        tracing::warn!(%status, life, point = supervisor.shown, "the process that serves has ended: another goes on");
+        if supervisor.told().kept.is_none() {
+            take_dead_away(point)?;
+        }
+        supervisor.told().ready = None;
+        pause(short_lives);
+        life += 1;
+    }
+}
+
+fn after(told: &Told, has_served: bool, wish: Wish, short_lives: u32) -> Next {
+    let serves = told.kept.is_some() || told.ready.is_some() || has_served;
+    if told.over || !serves {
+        Next::End
+    } else if wish == Wish::End || short_lives > SHORT_LIVES_MAX {
+        Next::GiveUp
+    } else {
+        Next::Again
+    }
+}
+
+fn pause(short_lives: u32) {
+    if let Some(doublings) = short_lives.checked_sub(2) {
+        thread::sleep(PAUSE_MAX.min(PAUSE_MIN * (1 << doublings.min(8))));
+    }
+}
+
+/// What has been asked of a child by a signal to us.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Wish {
+    None,
+    End,
+    Replace,
+}
+
+impl Supervisor<'_> {
+    fn told(&self) -> std::sync::MutexGuard<'_, Told> {
+        self.told.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// One child, from its start to its end.
+    fn live(&self, life: u32, signals: &mut Signals) -> Done<(ExitStatus, Wish)> {
+        let (ours, theirs) =
+            rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+                .map_err(io::Error::from)
+                .within("cannot speak with the process that is to serve")?;
+        let mut child = self.spawn(theirs)?;
+        {
+            let told = self.told();
+            let life = if told.kept.is_some() { life } else { 0 };
+            let nothing = Parcel::default();
+            let sent = send(ours.as_fd(), &life.to_le_bytes(), told.kept.as_ref().unwrap_or(&nothing));
+            // One that has ended already cannot hear us; its end is seen below.
+            sent.or_else(|error| if error.kind() == io::ErrorKind::BrokenPipe { Ok(()) } else { Err(error) })
+                .within("cannot speak with the process that is to serve")?;
+        }
+        thread::scope(|scope| {
+            scope.spawn(|| self.listen(ours.as_fd()));
+            wait(&mut child, signals)
+        })
+    }
+
+    fn spawn(&self, line: OwnedFd) -> Done<Child> {
+        let (name, rest) =
+            self.arguments.split_first().ok_or_else(|| Failure::new("called without a name"))?;
+        Command::new(&self.program)
+            .arg0(name)
+            .args(rest)
+            .env(MARK, "1")
+            // It is us whom the service manager has started, and hears.
+            .env_remove("NOTIFY_SOCKET")
+            .current_dir(&self.directory)
+            .stdin(line)
+            .spawn()
+            .map_err(|error| Failure::from(error).within(format!("cannot start {}", self.program.display())))
+    }
+
+    /// Takes the child's words until it has ended.
+    fn listen(&self, line: BorrowedFd<'_>) {
+        while let Ok(Some((head, parcel))) = receive(line) {
+            match head[0] {
+                KEEP => self.told().kept = Some(parcel),
+                READY => self.serves(),
+                OVER => {
+                    let mut told = self.told();
+                    (told.over, told.kept) = (true, None);
+                }
+                _ => tracing::warn!("a word of the process that serves is not understood"),
+            }
+        }
+    }
+
+    fn serves(&self) {
+        self.told().ready = Some(Instant::now());
+        notify("READY=1", &format!("Serving {}", self.shown));
+        if daemon::is_background()
+            && let Err(error) = daemon::detach().and_then(|()| daemon::ready(self.log))
+        {
+            tracing::warn!(%error, "cannot go to the background");
+        }
+    }
+
+    /// The child's end is ours.
+    fn end(&self, status: ExitStatus, point: &Path) -> Done<ExitCode> {
+        if let Some(code) = status.code() {
+            return Ok(ExitCode::from(u8::try_from(code).unwrap_or(EXIT_FAILED)));
+        }
+        take_dead_away(point)?;
+        Err(Failure::new(format!("the process that was to serve {} has ended ({status})", self.shown))
+            .next("mount with --log debug to see why"))
+    }
+
+    fn give_up(&self, status: ExitStatus, point: &Path, wish: Wish) -> Done<ExitCode> {
+        self.told().kept = None;
+        take_dead_away(point)?;
+        let why = if wish == Wish::End { "while it closed" } else { "again and again" };
+        Err(Failure::new(format!(
+            "the process that served {} has died {why} ({status}): it is unmounted",
+            self.shown
+        ))
+        .next("its messages tell why; what was written is kept: mount it again"))
+    }
+}
+
+/// Until the child has ended; what it is asked to meanwhile is passed on.
+fn wait(child: &mut Child, signals: &mut Signals) -> Done<(ExitStatus, Wish)> {
+    let mut wish = Wish::None;
+    for signal in signals.forever() {
+        if let Some(status) = child.try_wait()? {
+            // What has come together with its end.
+            let wish = if matches!(signal, SIGTERM | SIGINT) { Wish::End } else { wish };
+            return Ok((status, wish));
+        }
+        let pass = match signal {
+            SIGTERM | SIGINT => {
+                wish = Wish::End;
+                notify("STOPPING=1", "Closing the volume");
+                Signal::TERM
+            }
+            SIGUSR2 if wish == Wish::None => {
+                wish = Wish::Replace;
+                Signal::KILL
+            }
+            _ => continue,
+        };
+        if let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
+            // It has not been waited for: the number is still its own.
+            rustix::process::kill_process(pid, pass).map_err(io::Error::from)?;
+        }
+    }
+    Err(Failure::new("no signals come any more"))
+}
