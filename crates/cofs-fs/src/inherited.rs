@@ -5,7 +5,7 @@
 //!
 //! - the first use of an earlier life's handle enters its inode into the open table, as a reader does: whoever writes enters the
 //!   open-for-writing set when he does;
-//! - a name that is removed may be that of an open file: each file is held before it loses one;
+//! - a name that is removed may be that of an open file: each file that loses its last one is held (`ops/remove.rs`);
 //! - inodes that were unlinked while open are held from the start;
 //! - what is held is let go when the kernel forgets the inode, which it does after its last close, or when the mount ends. Nobody
 //!   knows how many closes there are to come.
@@ -21,12 +21,10 @@ use std::{
 };
 
 use cofs_metadata::MetadataDriver;
-use cofs_types::{FileKind, FsError, FsResult, InodeId, Name};
+use cofs_types::{FsError, FsResult, InodeId};
 use parking_lot::Mutex;
 
-use crate::{
-    Cofs, Context, HandleId, OpenTable, handle::Handle, open_inode::OpenInode, open_table::Unclaimed,
-};
+use crate::{Cofs, HandleId, OpenTable, handle::Handle, open_inode::OpenInode, open_table::Unclaimed};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Hold {
@@ -52,6 +50,12 @@ impl Inherited {
             self.put(ino, Hold::Claimed);
         }
         Ok(())
+    }
+
+    /// Takes over a claim on `ino`, which has lost its last name; returns one that is to be given back for it.
+    #[must_use]
+    pub(crate) fn hold(&self, ino: InodeId) -> Option<InodeId> {
+        (!self.put(ino, Hold::Claimed)).then_some(ino)
     }
 
     fn get(&self, ino: InodeId) -> Option<Hold> {
@@ -136,27 +140,6 @@ impl<M: MetadataDriver> Cofs<M> {
         Ok(())
     }
 
-    /// Before a file loses this name: it may be open since an earlier life. Where there is none, the removal will say so.
-    pub(crate) async fn hold_inherited(
-        &self,
-        ctx: &Context<'_>,
-        (parent, name): (InodeId, &Name),
-    ) -> FsResult<()> {
-        if self.options.life == 0 {
-            return Ok(());
-        }
-        let Ok(found) = self.metadata.lookup(&ctx.credentials, parent, name).await else { return Ok(()) };
-        let found = found.value.attributes;
-        if found.kind != FileKind::Regular || self.inherited.get(found.ino).is_some() {
-            return Ok(());
-        }
-        self.opens.claim(found.ino)?;
-        if !self.inherited.put(found.ino, Hold::Claimed) {
-            self.opens.unclaim(found.ino);
-        }
-        Ok(())
-    }
-
     /// The kernel has nobody left who has it open.
     pub(crate) fn forget_inherited(&self, ino: InodeId) {
         if let Some(hold) = self.inherited.take(ino)
@@ -196,5 +179,34 @@ impl<M: MetadataDriver> Cofs<M> {
             self.collector.release_later(ino);
         }
         left
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ino(number: u64) -> InodeId {
+        InodeId::new(number).unwrap()
+    }
+
+    #[test]
+    fn one_claim_is_kept_for_each_inode_and_an_open_stays_one() {
+        let inherited = Inherited::default();
+        assert_eq!(inherited.hold(ino(1)), None);
+        assert_eq!(inherited.hold(ino(1)), Some(ino(1)), "the second claim is given back");
+        assert!(!inherited.put(ino(1), Hold::Joined));
+        assert_eq!(inherited.hold(ino(1)), Some(ino(1)));
+        assert_eq!(inherited.take(ino(1)), Some(Hold::Joined));
+        assert_eq!((inherited.take(ino(1)), inherited.len()), (None, 0));
+    }
+
+    #[test]
+    fn what_was_unlinked_while_open_is_open_from_the_start() {
+        let (inherited, opens) = (Inherited::default(), OpenTable::default());
+        inherited.hold_unlinked(&opens, vec![ino(3), ino(4)]).unwrap();
+        assert!(opens.is_unlinked(ino(3)) && opens.is_unlinked(ino(4)));
+        assert_eq!(inherited.take(ino(3)), Some(Hold::Claimed));
+        assert_eq!(opens.unclaim(ino(3)), Unclaimed::LastOfUnlinked);
     }
 }

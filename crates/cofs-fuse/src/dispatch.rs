@@ -12,15 +12,16 @@ use std::{
     task::Poll,
 };
 
-use cofs_fs::{Context, FileSystem};
+use cofs_fs::{Context, FileSystem, Recall};
 use cofs_types::{Authority, Credentials, InodeId};
 
 use crate::{
     abi::InHeader,
     errno::Errno,
+    notify::Notifier,
     reply::Reply,
     request::{self, Dialect, LookupOf, Message, Operation},
-    resent::{self, Doubt, Verdict},
+    resent::{self, Doubt, Resent, Verdict},
     translate::{attributes, directories, files, names, whole, xattrs},
 };
 
@@ -46,6 +47,8 @@ pub(crate) struct Service<F> {
     pub fs: Arc<F>,
     pub dialect: Dialect,
     pub authority: Authority,
+    pub notifier: Arc<Notifier>,
+    pub resent: Resent,
 }
 
 impl<F: FileSystem> Service<F> {
@@ -86,7 +89,9 @@ impl<F: FileSystem> Service<F> {
         mut operation: Operation<'_>,
     ) -> Result<Reply, Errno> {
         let doubt = Doubt::of(&mut operation);
-        if doubt == Doubt::Swapped {
+        if doubt == Doubt::Swapped || self.resent == Resent::Refused {
+            let parent = subject(header)?;
+            resent::names(&operation, parent).for_each(|(parent, name)| self.notifier.entry(parent, name));
             return Err(resent::UNKNOWN);
         }
         let outcome = self.operate(ctx, header, operation).await;

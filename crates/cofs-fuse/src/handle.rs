@@ -20,6 +20,7 @@ use crate::{
     mount::{self, MountError, MountOptions, Transport, Unmount},
     negotiate::{Settled, Wishes, negotiate},
     passthrough::privileged,
+    resent::Resent,
     session::Session,
     uring,
 };
@@ -49,7 +50,6 @@ pub struct Mount {
     point: PathBuf,
     report: MountReport,
     session: Option<JoinHandle<FsResult<()>>>,
-    handover: Option<Handover>,
 }
 
 /// What another process needs to go on with a mount: its connection lives as long as anybody has a descriptor of it.
@@ -67,12 +67,6 @@ impl Mount {
     /// The mount point, resolved.
     pub fn point(&self) -> &Path {
         &self.point
-    }
-
-    /// What keeps the mount alive beyond this process; once, and only for a mount that is to survive
-    /// ([`MountOptions::survives`]).
-    pub fn handover(&mut self) -> Option<Handover> {
-        self.handover.take()
     }
 
     /// Takes the mount down; [`Mount::join`] waits for its end. A mount that has ended already is success.
@@ -109,6 +103,17 @@ impl Drop for Mount {
 /// Mounts `fs` at `point` and serves it from threads of its own. Where this fails, `fs` has been neither
 /// attached nor detached.
 pub fn mount<F: FileSystem>(fs: Arc<F>, point: &Path, options: &MountOptions) -> Result<Mount, MountError> {
+    mount_handing_on(fs, point, options, |_, _| Ok(()))
+}
+
+/// The same; where the mount is to survive ([`MountOptions::survives`]), `hand_on` gets what keeps it alive, and the resolved point,
+/// before the first request is served.
+pub fn mount_handing_on<F: FileSystem>(
+    fs: Arc<F>,
+    point: &Path,
+    options: &MountOptions,
+    hand_on: impl FnOnce(Handover, &Path) -> io::Result<()>,
+) -> Result<Mount, MountError> {
     let (connection, point) = mount::attach(point, options)?;
     // From here on a failure takes the mount down again: dropping this does.
     let mut unfinished = Unfinished { point: Some(point.clone()) };
@@ -123,33 +128,33 @@ pub fn mount<F: FileSystem>(fs: Arc<F>, point: &Path, options: &MountOptions) ->
         transfer_bytes: uring.as_ref().map_or(limits::FUSE_TRANSFER_BYTES_MAX, |uring| uring.transfer_bytes),
     };
     let settled = negotiate(connection.as_fd(), wishes)?;
-    let mut handover = None;
     let device = if options.survives {
         let copy = connection.try_clone().map_err(MountError::Device)?;
-        handover = Some(Handover { connection: copy, settled });
+        let handover = Handover { connection: copy, settled };
+        hand_on(handover, &point).map_err(MountError::NotHandedOn)?;
         held(connection, settled)
     } else {
         Device::new(connection)
     };
-    let session = Session::new(fs, Arc::new(device), settled, options, false)?;
-    let mut mount = serve(session, point, uring, declined)?;
-    mount.handover = handover;
+    let session = Session::new(fs, Arc::new(device), settled, options, None)?;
+    let mount = serve(session, point, uring, declined)?;
     unfinished.point = None;
     Ok(mount)
 }
 
 /// Goes on with a mount that another process has made and left, at `point`, as if it had never ended: requests that it had in hand
-/// come again. `fs` must know the nodes and handles that the other gave out. Where this fails the mount stands as it was, and `fs`
+/// come again (where the kernel can: Linux 6.9), and `resent` says what becomes of them. `fs` must know the nodes and handles that the other gave out. Where this fails the mount stands as it was, and `fs`
 /// has been neither attached nor detached.
 pub fn resume<F: FileSystem>(
     fs: Arc<F>,
     handover: Handover,
     point: &Path,
     options: &MountOptions,
+    resent: Resent,
 ) -> Result<Mount, MountError> {
     let Handover { connection, settled } = handover;
     let device = Arc::new(held(connection, settled));
-    let session = Session::new(fs, device, settled, options, settled.has(init::HAS_RESEND))?;
+    let session = Session::new(fs, device, settled, options, Some(resent))?;
     serve(session, point.into(), None, SURVIVES.into())
 }
 
@@ -177,7 +182,7 @@ fn serve<F: FileSystem>(
     };
     let session = thread.spawn(life).map_err(MountError::Thread)?;
     let report = told.recv().map_err(|_| MountError::Thread(io::Error::other("it has panicked")))?;
-    Ok(Mount { point, report, session: Some(session), handover: None })
+    Ok(Mount { point, report, session: Some(session) })
 }
 
 /// A connection that was aborted rather than unmounted leaves its mount behind, dead: nobody can use it.

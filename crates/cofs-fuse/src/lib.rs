@@ -27,9 +27,10 @@ mod session;
 mod translate;
 mod uring;
 
-pub use handle::{Handover, Mount, MountReport, mount, resume};
+pub use handle::{Handover, Mount, MountReport, mount, mount_handing_on, resume};
 pub use mount::{FS_TYPE, MountError, MountOptions, Transport, Unmount, unmount};
 pub use negotiate::Settled;
+pub use resent::Resent;
 
 /// Any bytes as a request of the kernel: what the fuzzer calls.
 #[cfg(fuzzing)]

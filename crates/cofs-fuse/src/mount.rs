@@ -66,7 +66,7 @@ pub struct MountOptions {
     /// starve those.
     pub background: Vec<String>,
     /// The mount is to outlive this process, with its open files and its requests in hand: another process holds what
-    /// [`crate::Mount::handover`] gives, and a later one goes on with it ([`crate::resume`]). `/dev/fuse` serves, and all bytes
+    /// [`crate::mount_handing_on`] gives, and a later one goes on with it ([`crate::resume`]). `/dev/fuse` serves, and all bytes
     /// go through this process: see `docs/design/fuse.md`.
     pub survives: bool,
 }
@@ -125,6 +125,8 @@ pub enum MountError {
         source: io::Error,
     },
     Thread(io::Error),
+    /// The process that was to hold the mount could not be given it.
+    NotHandedOn(io::Error),
 }
 
 impl fmt::Display for MountError {
@@ -175,6 +177,7 @@ impl fmt::Display for MountError {
             Self::Fusermount(said) => write!(f, "fusermount3: {said}"),
             Self::Mount { point, source } => write!(f, "mount at {}: {source}", point.display()),
             Self::Thread(source) => write!(f, "no thread for the mount: {source}"),
+            Self::NotHandedOn(source) => write!(f, "the mount cannot be given to its supervisor: {source}"),
         }
     }
 }
@@ -182,7 +185,7 @@ impl fmt::Display for MountError {
 impl std::error::Error for MountError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Self::Device(source) | Self::Thread(source) => Some(source),
+            Self::Device(source) | Self::Thread(source) | Self::NotHandedOn(source) => Some(source),
             Self::Point { source, .. } | Self::Mount { source, .. } => Some(source),
             _ => None,
         }

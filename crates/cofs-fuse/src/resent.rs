@@ -7,10 +7,13 @@
 //! - *exists* is the answer to one who has made it himself: he gets what is there;
 //! - *not there* is the answer to one who has removed or moved it himself: it is done.
 //!
+//! A process that finds that those before it have died moments after their starts may take the requests that come again for the cause,
+//! and refuse them all ([`Resent::Refused`]).
+//!
 //! What cannot be told (an exchange of two names, which a second time would undo the first; an attribute that was to be new, or to be
-//! removed, and that nobody's lock tells of) is EIO: whoever asked must look for himself.
+//! removed, and that nobody's lock tells of) is EIO: whoever asked must look for himself, and the kernel must, too.
 
-use cofs_types::{Name, RenameMode, XattrMode};
+use cofs_types::{InodeId, Name, RenameMode, XattrMode};
 
 use crate::{
     abi::{InHeader, UNIQUE_RESEND},
@@ -21,6 +24,32 @@ use crate::{
 
 /// The answer where nobody can know what was done.
 pub(crate) const UNKNOWN: Errno = Errno(libc::EIO);
+
+/// What becomes of requests that come again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Resent {
+    #[default]
+    Served,
+    /// They are answered EIO: one of them may be what the processes before this one have died of.
+    Refused,
+}
+
+/// Names of which the kernel may believe what is not so, when an operation in `parent` has failed although it may have been done.
+pub(crate) fn names<'a>(
+    operation: &Operation<'a>,
+    parent: InodeId,
+) -> impl Iterator<Item = (InodeId, &'a Name)> {
+    let (one, other) = match *operation {
+        Operation::Make { name, .. }
+        | Operation::Link { name, .. }
+        | Operation::Create { name, .. }
+        | Operation::Unlink(name)
+        | Operation::Rmdir(name) => (Some((parent, name)), None),
+        Operation::Rename { from, to_parent, to, .. } => (Some((parent, from)), Some((to_parent, to))),
+        _ => (None, None),
+    };
+    one.into_iter().chain(other)
+}
 
 /// Whether the request was sent before.
 pub(crate) fn is_again(header: &InHeader) -> bool {

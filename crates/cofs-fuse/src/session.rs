@@ -20,6 +20,7 @@ use crate::{
     notify::{Notifier, resend},
     passthrough::BackingFiles,
     request::Dialect,
+    resent::Resent,
     uring,
 };
 
@@ -46,19 +47,22 @@ impl<F: FileSystem> Session<F> {
         device: Arc<Device>,
         settled: Settled,
         options: &MountOptions,
-        resumes: bool,
+        resumes: Option<Resent>,
     ) -> Result<Self, MountError> {
+        let notifier = Arc::<Notifier>::default();
         let service = Arc::new(Service {
             fs,
             dialect: Dialect { setxattr_ext: settled.has(init::SETXATTR_EXT) },
             authority: if options.default_permissions { Authority::Checked } else { Authority::Unchecked },
+            notifier: notifier.clone(),
+            resent: resumes.unwrap_or_default(),
         });
         let pool = Pool::new().map_err(MountError::Thread)?;
-        let notifier = Arc::new(Notifier::default());
         let recalls = notifier.start(device.clone()).map_err(MountError::Thread)?;
         let threads = options.threads.unwrap_or_else(cpus).max(1);
         let stacking = options.stacking.then(|| options.background.clone());
         let survives = options.survives;
+        let resumes = resumes.is_some() && settled.has(init::HAS_RESEND);
         Ok(Self { service, device, settled, threads, stacking, pool, notifier, recalls, survives, resumes })
     }
 

@@ -8,7 +8,16 @@ use crate::{Cofs, Context};
 impl<M: MetadataDriver> Cofs<M> {
     pub(crate) async fn do_unlink(&self, ctx: &Context<'_>, parent: InodeId, name: &Name) -> FsResult<()> {
         self.check_writable()?;
-        self.hold_inherited(ctx, (parent, name)).await?;
+        if self.options.life == 0 {
+            return self.unlink_held(ctx, parent, name).await;
+        }
+        // It may be open since an earlier life, and not stand in the table.
+        let held = self.hold_target(ctx, (parent, name)).await?;
+        let done = self.unlink_held(ctx, parent, name).await;
+        self.linger(held).await.and(done)
+    }
+
+    async fn unlink_held(&self, ctx: &Context<'_>, parent: InodeId, name: &Name) -> FsResult<()> {
         let removed = self.metadata.unlink(&ctx.credentials, parent, name).await?.value;
         failpoint("fs.unlink.committed");
         self.after_removal(&removed).await
@@ -29,15 +38,9 @@ impl<M: MetadataDriver> Cofs<M> {
         mode: RenameMode,
     ) -> FsResult<()> {
         self.check_writable()?;
-        if mode == RenameMode::Replace {
-            self.hold_inherited(ctx, to).await?;
-        }
-        let held = if mode == RenameMode::Replace { self.hold_target(ctx, to).await } else { None };
+        let held = if mode == RenameMode::Replace { self.hold_target(ctx, to).await? } else { None };
         let done = self.rename_held(ctx, from, to, mode).await;
-        match held {
-            Some(ino) => self.linger(ino).await.and(done),
-            None => done,
-        }
+        self.linger(held).await.and(done)
     }
 
     async fn rename_held(
@@ -55,19 +58,35 @@ impl<M: MetadataDriver> Cofs<M> {
         }
     }
 
-    /// Claims the regular file that a rename is about to replace, so that it is kept. Where that cannot be done,
-    /// the rename will say why, or needs no such care.
-    async fn hold_target(&self, ctx: &Context<'_>, (parent, name): (InodeId, &Name)) -> Option<InodeId> {
-        let target = self.metadata.lookup(&ctx.credentials, parent, name).await.ok()?.value.attributes;
-        if target.kind != FileKind::Regular || target.nlink > 1 {
-            return None;
+    /// Claims the regular file that is about to lose this name, so that it is kept. Where that cannot be done, the operation will
+    /// say why, or needs no such care: but for a file that may be open since an earlier life.
+    async fn hold_target(
+        &self,
+        ctx: &Context<'_>,
+        (parent, name): (InodeId, &Name),
+    ) -> FsResult<Option<InodeId>> {
+        let Ok(target) = self.metadata.lookup(&ctx.credentials, parent, name).await else { return Ok(None) };
+        let target = target.value.attributes;
+        let is_first_life = self.options.life == 0;
+        if target.kind != FileKind::Regular || (is_first_life && target.nlink > 1) {
+            return Ok(None);
         }
-        self.opens.claim(target.ino).ok().map(|_| target.ino)
+        match self.opens.claim(target.ino) {
+            Err(error) if !is_first_life => Err(error),
+            claimed => Ok(claimed.ok().map(|_| target.ino)),
+        }
     }
 
     /// What was held stays openable if it has lost its last name, until the kernel forgets it.
-    async fn linger(&self, ino: InodeId) -> FsResult<()> {
-        let leaves = if self.opens.is_unlinked(ino) { self.lingering.put(ino) } else { Some(ino) };
+    async fn linger(&self, held: Option<InodeId>) -> FsResult<()> {
+        let Some(ino) = held else { return Ok(()) };
+        let leaves = if !self.opens.is_unlinked(ino) {
+            Some(ino)
+        } else if self.options.life == 0 {
+            self.lingering.put(ino)
+        } else {
+            self.inherited.hold(ino)
+        };
         match leaves {
             Some(ino) => self.unclaim(ino).await,
             None => Ok(()),

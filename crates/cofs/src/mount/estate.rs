@@ -1,7 +1,7 @@
 //! What a process that serves a mount leaves to the one that comes after it, in the supervisor's keeping: the connection and the
 //! store's lock as descriptors, and in words where they belong and what was settled about them.
 
-use std::{os::fd::OwnedFd, path::PathBuf};
+use std::{io, os::fd::OwnedFd, path::PathBuf};
 
 use cofs_fuse::{Handover, Settled};
 use serde::{Deserialize, Serialize};
@@ -31,7 +31,7 @@ pub struct Estate {
 }
 
 impl Estate {
-    pub fn pack(self) -> Done<Parcel> {
+    pub fn pack(self) -> io::Result<Parcel> {
         let Handover { connection, settled } = self.handover;
         let words = Words {
             version: VERSION,
@@ -41,9 +41,7 @@ impl Estate {
             features: settled.features,
             transfer_bytes: settled.transfer_bytes,
         };
-        let words =
-            serde_json::to_vec(&words).map_err(|error| Failure::new(format!("cannot hand on: {error}")))?;
-        Ok(Parcel { words, descriptors: vec![connection, self.lock] })
+        Ok(Parcel { words: serde_json::to_vec(&words)?, descriptors: vec![connection, self.lock] })
     }
 
     /// Errors: it was left by another version.

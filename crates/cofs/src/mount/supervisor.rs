@@ -58,6 +58,8 @@ const MARK: &str = "COFS_SUPERVISED";
 const LIFE_MIN: Duration = Duration::from_millis(500);
 /// So many of those, one after the other, and we give up.
 const SHORT_LIVES_MAX: u32 = 8;
+/// After so many the next is told to be careful.
+const SHORT_LIVES_UNSUSPICIOUS: u32 = 4;
 /// Before the third short life; doubled each time.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_millis(1600);
@@ -68,6 +70,9 @@ const DESCRIPTORS_MAX: usize = 4;
 const KEEP: u8 = b'K';
 const READY: u8 = b'R';
 const OVER: u8 = b'O';
+// And of the one that a child finds: then its life, 0 where there is nothing to go on with.
+const PLAIN: u8 = b'P';
+const CAREFUL: u8 = b'C';
 
 /// What one child leaves to the next.
 #[derive(Debug, Default)]
@@ -80,6 +85,8 @@ pub struct Parcel {
 pub struct Inheritance {
     /// How often the mount has been handed on, this time included: above 0.
     pub life: u32,
+    /// Those before it have died moments after their starts: what they had in hand may be the cause.
+    pub careful: bool,
     pub parcel: Parcel,
 }
 
@@ -97,9 +104,9 @@ impl Line {
         let line = io::stdin().as_fd().try_clone_to_owned()?;
         rustix::stdio::dup2_stdin(File::open("/dev/null")?)?;
         let (head, parcel) = receive(line.as_fd())?.ok_or_else(gone)?;
-        let (life, _) = head.split_first_chunk().ok_or_else(gone)?;
-        let life = u32::from_le_bytes(*life);
-        Ok(Some((Self(line), (life > 0).then_some(Inheritance { life, parcel }))))
+        let [careful, life @ ..] = head;
+        let (life, careful) = (u32::from_le_bytes(life), careful == CAREFUL);
+        Ok(Some((Self(line), (life > 0).then_some(Inheritance { life, careful, parcel }))))
     }
 
     /// From here on the mount outlives this process.
@@ -122,7 +129,7 @@ fn gone() -> io::Error {
 }
 
 /// Bytes of every message before its parcel's words.
-const HEAD_BYTES: usize = 4;
+const HEAD_BYTES: usize = 5;
 
 fn send(line: BorrowedFd<'_>, head: &[u8], parcel: &Parcel) -> io::Result<()> {
     let mut first = [0; HEAD_BYTES];
@@ -202,7 +209,7 @@ pub fn supervise(point: &Path, log: Option<&File>) -> Done<ExitCode> {
     };
     let (mut life, mut short_lives) = (0, 0);
     loop {
-        let (status, ended) = supervisor.live(life, &mut signals)?;
+        let (status, ended) = supervisor.live(life, short_lives > SHORT_LIVES_UNSUSPICIOUS, &mut signals)?;
         let told = supervisor.told();
         let lived = told.ready.is_some_and(|ready| ready.elapsed() >= LIFE_MIN);
         short_lives = if lived || ended == Wish::Replace { 0 } else { short_lives + 1 };
@@ -254,7 +261,7 @@ impl Supervisor<'_> {
     }
 
     /// One child, from its start to its end.
-    fn live(&self, life: u32, signals: &mut Signals) -> Done<(ExitStatus, Wish)> {
+    fn live(&self, life: u32, careful: bool, signals: &mut Signals) -> Done<(ExitStatus, Wish)> {
         let (ours, theirs) =
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
                 .map_err(io::Error::from)
@@ -263,8 +270,10 @@ impl Supervisor<'_> {
         {
             let told = self.told();
             let life = if told.kept.is_some() { life } else { 0 };
+            let mut head = [if careful { CAREFUL } else { PLAIN }; HEAD_BYTES];
+            head[1..].copy_from_slice(&life.to_le_bytes());
             let nothing = Parcel::default();
-            let sent = send(ours.as_fd(), &life.to_le_bytes(), told.kept.as_ref().unwrap_or(&nothing));
+            let sent = send(ours.as_fd(), &head, told.kept.as_ref().unwrap_or(&nothing));
             // One that has ended already cannot hear us; its end is seen below.
             sent.or_else(|error| if error.kind() == io::ErrorKind::BrokenPipe { Ok(()) } else { Err(error) })
                 .within("cannot speak with the process that is to serve")?;

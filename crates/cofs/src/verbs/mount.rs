@@ -6,13 +6,14 @@
 
 use std::{
     fs::File,
+    io,
     path::{Path, PathBuf},
     process::ExitCode,
     sync::Arc,
 };
 
 use cofs_fs::{AtimeMode, Cofs, FileSystem, FsOptions, OpenTable, VolumeParts};
-use cofs_fuse::{Handover, Mount, MountReport};
+use cofs_fuse::{Handover, Mount, MountReport, Resent};
 use rustix::{
     io::Errno,
     process::{Resource, geteuid, getrlimit, setrlimit},
@@ -115,11 +116,14 @@ pub fn run(args: &Args) -> Done<ExitCode> {
 
 /// Serves the mount that a process before this one has left. Nothing looks into it before it is served: whoever asks himself waits for ever.
 fn go_on(options: &MountOptions, line: Line, inheritance: Inheritance) -> Done {
-    let Inheritance { life, parcel } = inheritance;
+    let Inheritance { life, careful, parcel } = inheritance;
     let Estate { store, point, handover, lock } = Estate::unpack(parcel)?;
     let locked = find(&store)?.take_over(lock)?;
     let service = Service { options, log: None, line: Some(&line), life };
-    service.serve(locked, Start::Resume(handover, &point))
+    service.serve(
+        locked,
+        Start::Resume(handover, &point, if careful { Resent::Refused } else { Resent::Served }),
+    )
 }
 
 fn parse_options(args: &Args) -> Done<MountOptions> {
@@ -205,7 +209,7 @@ enum Start<'a> {
     /// It is made on this directory.
     Mount(&'a Path),
     /// It stands there, and goes on.
-    Resume(Handover, &'a Path),
+    Resume(Handover, &'a Path, Resent),
 }
 
 /// One life of a mount.
@@ -235,8 +239,13 @@ impl Service<'_> {
         let fs = Arc::new(Cofs::open(volume)?);
         let how = fuse_options(&locked, self.options);
         let made = match start {
-            Start::Mount(dir) => cofs_fuse::mount(Arc::clone(&fs), dir, &how),
-            Start::Resume(handover, point) => cofs_fuse::resume(Arc::clone(&fs), handover, point, &how),
+            Start::Mount(dir) => {
+                let hand_on = |handover, point: &Path| self.hand_on(handover, point, &locked);
+                cofs_fuse::mount_handing_on(Arc::clone(&fs), dir, &how, hand_on)
+            }
+            Start::Resume(handover, point, resent) => {
+                cofs_fuse::resume(Arc::clone(&fs), handover, point, &how, resent)
+            }
         };
         let mount = match made {
             Ok(mount) => mount,
@@ -246,7 +255,7 @@ impl Service<'_> {
             }
         };
         fs.set_report(self.report(&mount));
-        let served = self.serve_until_gone(mount, &locked, told);
+        let served = self.serve_until_gone(mount, &locked.store, told);
         drop(fs);
         drop(locked);
         if let Some(line) = self.line {
@@ -256,24 +265,22 @@ impl Service<'_> {
     }
 
     /// From the mount made to the mount gone.
-    fn serve_until_gone(&self, mut mount: Mount, locked: &Locked, told: Told) -> Done {
-        self.hand_on(&mut mount, locked)?;
+    fn serve_until_gone(&self, mount: Mount, store: &Path, told: Told) -> Done {
         let report = mount.report();
         tracing::info!(point = %mount.point().display(), life = self.life, ?report, "serving");
         warn_of_what_is_not_had(self.options, report);
         told.unmount(mount.point().to_owned()).within("cannot wait for signals")?;
-        self.ready(&locked.store, mount.point())?;
+        self.ready(store, mount.point())?;
         let closed = mount.join();
         notify("STOPPING=1", "Closed");
         closed.within("the volume could not be closed in order")
     }
 
     /// Gives the supervisor what the next life needs.
-    fn hand_on(&self, mount: &mut Mount, locked: &Locked) -> Done {
-        let (Some(line), Some(handover)) = (self.line, mount.handover()) else { return Ok(()) };
-        let lock = locked.lock().within("the store's lock")?;
-        let estate = Estate { store: locked.store.clone(), point: mount.point().to_owned(), handover, lock };
-        line.keep(&estate.pack()?).within("cannot hand on to the supervisor")
+    fn hand_on(&self, handover: Handover, point: &Path, locked: &Locked) -> io::Result<()> {
+        let Some(line) = self.line else { return Ok(()) };
+        let (store, point) = (locked.store.clone(), point.to_owned());
+        line.keep(&Estate { store, point, handover, lock: locked.lock()? }.pack()?)
     }
 
     /// Tells whoever waits, and goes to the background where that was asked.
