@@ -1,0 +1,181 @@
+# shellcheck shell=bash
+# Volumes under `-o supervise`: a build goes on while the process that serves is killed ten times, for root and for an ordinary user;
+# over io_uring, where requests do not survive, the volume is mounted anew each time. (Open files of every kind, requests whose answer
+# was lost, giving up and ends in order: crates/cofs/tests/supervise.rs.)
+
+# shellcheck source=unprivileged.sh
+. tests/suites/unprivileged.sh
+
+SUPERVISE_KILLS=10
+
+# The short form has root on ext4 and the user on XFS.
+suite_supervise() {
+    [[ $KIND != native ]] || return 0
+    if ((LONG)) || [[ $KIND = ext4 ]]; then supervise_root "$CONFIG/supervise"; fi
+    if ((LONG)) || [[ $KIND = xfs ]]; then supervise_user "$CONFIG/supervise/user"; fi
+}
+
+supervise_root() {
+    local store=$BELOW/supervised
+    SUPERVISED=$WORK/supervised
+    mkdir -p "$SUPERVISED"
+    "$COFS" format "$store" >>"$LOGS/daemon.log" 2>&1
+    if supervised_up "$1/mount" "$SUPERVISED" "$COFS" mount "$store" "$SUPERVISED" -o "supervise,$(mount_options)"; then
+        if [[ $TRANSPORT = uring ]]; then
+            run_case "$1/anew" supervised_anew
+        else
+            run_case "$1/build" supervised_build "$SUPERVISED"
+            run_case "$1/names" supervised_names "$SUPERVISED"
+        fi
+        run_case "$1/umount" supervised_umount "$SUPERVISED" "$COFS"
+        run_case "$1/fsck" "$COFS" fsck "$store"
+    fi
+    rm -rf --one-file-system "$store"
+}
+
+supervise_user() {
+    local lacks
+    [[ $TRANSPORT != uring ]] || return 0
+    lacks=$(unprivileged_lacks)
+    if [[ -n $lacks ]]; then
+        skip "$1" "$lacks"
+        return 0
+    fi
+    THEIRS=$WORK/user THEIR_STORE=$BELOW/user-store
+    rm -rf --one-file-system "$THEIRS" "$THEIR_STORE"
+    mkdir -p "$THEIRS"/{mnt,home} "$THEIR_STORE"
+    install -m 755 "$COFS" "$THEIRS/cofs"
+    chown -R "$UNPRIVILEGED:$UNPRIVILEGED" "$THEIRS" "$THEIR_STORE"
+    fuse_for_everybody
+    as_user "$THEIRS/cofs" format "$THEIR_STORE" >>"$LOGS/daemon.log" 2>&1
+    # setpriv and env become cofs: the process started is the supervisor.
+    if supervised_up "$1/mount" "$THEIRS/mnt" setpriv --reuid="$UNPRIVILEGED" --regid="$UNPRIVILEGED" --clear-groups \
+        env -i PATH="$PATH" "$THEIRS/cofs" mount "$THEIR_STORE" "$THEIRS/mnt" -o "supervise,transport=$TRANSPORT"; then
+        run_case "$1/names" supervised_names "$THEIRS/mnt" as_user
+        run_case "$1/umount" supervised_umount "$THEIRS/mnt" as_user "$THEIRS/cofs"
+        run_case "$1/fsck" as_user "$THEIRS/cofs" fsck "$THEIR_STORE"
+    fi
+    fuse_as_before
+    rm -rf --one-file-system "$THEIRS" "$THEIR_STORE"
+}
+
+# supervised_up NAME DIR COMMAND...: that it serves is a case; the process started is the supervisor, $WATCHES.
+supervised_up() {
+    local name=$1 dir=$2 n
+    shift 2
+    "$@" >>"$LOGS/daemon.log" 2>&1 </dev/null &
+    WATCHES=$!
+    DAEMONS+=("$WATCHES")
+    MOUNTS+=("$dir")
+    for ((n = 0; n < 300; n++)); do
+        if findmnt -n "$dir" >/dev/null && [[ -n $(serves_now) ]]; then
+            pass "$name"
+            return 0
+        fi
+        sleep 0.1
+    done
+    fail "$name" "does not serve; $LOGS/daemon.log"
+    return 1
+}
+
+# The process that serves: the supervisor's only child.
+serves_now() { cat "/proc/$WATCHES/task/$WATCHES/children"; }
+
+# kill_often DIR: ends it ten times; how often that was done goes to $WORK/kills. A life that is shorter than half a second counts towards
+# giving up, so each has more.
+kill_often() {
+    local n child
+    for ((n = 1; n <= SUPERVISE_KILLS; n++)); do
+        sleep 0.7
+        read -r child _ <<<"$(serves_now)"
+        kill -KILL "$child"
+        echo "$n" >"$WORK/kills"
+        while [[ $(serves_now) = "$child "* || -z $(serves_now) ]]; do sleep 0.05; done
+    done
+}
+
+# supervised_build DIR: the library lz4 by its own makefiles again and again as long as there is somebody to kill; the last build is what it is elsewhere.
+supervised_build() {
+    local source killer rounds=0
+    source=$(find "${CARGO_HOME:-$HOME/.cargo}/registry/src" -maxdepth 3 -path '*/lz4-sys-*/liblz4' | head -n 1)
+    [[ -n $source ]] || { echo "no sources of lz4 in cargo's registry" >&2; return 1; }
+    rm -rf "$WORK/lz4" && cp -r "$source" "$WORK/lz4"
+    make -s -C "$WORK/lz4" -j2 CFLAGS=-O0 lib
+    echo 0 >"$WORK/kills"
+    kill_often &
+    killer=$!
+    cp -r "$source" "$1/lz4"
+    while ((rounds == 0)) || kill -0 "$killer" 2>/dev/null; do
+        make -s -C "$1/lz4" clean
+        make -s -C "$1/lz4" -j2 CFLAGS=-O0 lib
+        rounds=$((rounds + 1))
+    done
+    wait "$killer"
+    echo "$rounds builds, $(cat "$WORK/kills") kills"
+    (($(cat "$WORK/kills") == SUPERVISE_KILLS))
+    cmp "$WORK/lz4/lib/liblz4.a" "$1/lz4/lib/liblz4.a"
+    make -s -C "$WORK/lz4" clean
+    make -s -C "$1/lz4" clean
+    diff -r "$source" "$1/lz4"
+    rm -rf "$1/lz4" "$WORK/lz4"
+}
+
+# supervised_names DIR [AS...]: four processes that change names, each of which knows what must come of it; every answer must be that of a
+# file system which has never died.
+supervised_names() {
+    local dir=$1 worker workers=() killer
+    shift
+    echo 0 >"$WORK/kills"
+    kill_often &
+    killer=$!
+    for worker in 1 2 3 4; do
+        "$@" bash -euc "$NAMES_CHANGE" names "$dir/$worker" &
+        workers+=($!)
+    done
+    wait "$killer"
+    "$@" touch "$dir/stop"
+    for worker in "${workers[@]}"; do wait "$worker"; done
+    (($(cat "$WORK/kills") == SUPERVISE_KILLS))
+    # shellcheck disable=SC2016 # for another shell, which may look there
+    "$@" bash -euc 'cd "$1"; cat [1-4]/rounds; rm -r [1-4] stop; [[ -z $(ls -A) ]]' count "$dir"
+}
+
+# mkdir, rmdir, link, rename, unlink, symlink, O_EXCL (noclobber), append.
+# shellcheck disable=SC2016 # for another shell
+NAMES_CHANGE='
+    mkdir "$1"; cd "$1"; set -o noclobber
+    for ((n = 0; ; n++)); do
+        mkdir "d$n"; echo "$n" >"d$n/a"; ln "d$n/a" "d$n/b"; mv "d$n/a" "d$n/c"; ln -s c "d$n/s"
+        [[ $(cat "d$n/s") = "$n" && $(ls "d$n") = $'\''b\nc\ns'\'' ]]
+        echo "$n" >>all; mv "d$n/b" "d$n/c" 2>/dev/null || rm "d$n/b"; rm -f "d$n/b"; rm "d$n/c" "d$n/s"; rmdir "d$n"
+        if [[ -e ../stop ]]; then break; fi
+    done
+    cmp all <(seq 0 "$n"); [[ $(ls) = all ]]; echo "$n rounds" >rounds'
+
+# What is in hand over io_uring is lost with the process, and what is open; what was written is not, and no dead mount stays.
+supervised_anew() {
+    local n child
+    for n in 1 2 3; do
+        echo "$n" >"$SUPERVISED/file-$n"
+        sleep 0.7
+        read -r child _ <<<"$(serves_now)"
+        kill -KILL "$child"
+        wait_gone "$child" 100
+        for ((child = 0; child < 200; child++)); do
+            if [[ $(cat "$SUPERVISED/file-$n" 2>/dev/null) = "$n" ]]; then break; fi
+            sleep 0.05
+        done
+        [[ $(cat "$SUPERVISED/file-$n") = "$n" && $(findmnt -n "$SUPERVISED" | wc -l) = 1 ]]
+    done
+    [[ $("$COFS" status "$SUPERVISED" --output json | jq -r .mount.survives) = false ]]
+}
+
+# supervised_umount DIR COFS...: nothing of it stays.
+supervised_umount() {
+    local serves
+    read -r serves _ <<<"$(serves_now)"
+    "${@:2}" umount "$1"
+    wait_gone "$serves" 100
+    wait_gone "$WATCHES" 100
+    [[ -z $(findmnt -n "$1") ]]
+}
