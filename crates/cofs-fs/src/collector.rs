@@ -192,19 +192,19 @@ impl Shared {
     /// Lets go of what a crash left unlinked, if nothing is to be judged any more: its objects are on the list then, for a
     /// further pass.
     fn release_unlinked<M: MetadataDriver>(&self, metadata: &M, placement: &Placement) -> FsResult<()> {
-        let mut unlinked = self.unlinked.lock();
-        if unlinked.is_empty() || !placement.is_in_order() {
+        if self.unlinked.lock().is_empty() || !placement.is_in_order() {
             return Ok(());
         }
-        while let Some(&ino) = unlinked.last() {
-            if self.stopping() {
-                return Ok(());
+        while !self.stopping() {
+            // Not under the lock: who adds one must not wait for commits.
+            let Some(ino) = self.unlinked.lock().pop() else { break };
+            if let Err(error) = run(metadata.release_unlinked(ino)) {
+                self.unlinked.lock().push(ino);
+                return Err(error);
             }
-            run(metadata.release_unlinked(ino))?;
             failpoint("fs.recover.released");
-            unlinked.pop();
         }
-        drop(std::mem::take(&mut *unlinked));
+        self.unlinked.lock().shrink_to_fit();
         self.wake();
         Ok(())
     }
