@@ -55,7 +55,10 @@ fn open(path: &Path) -> File {
     OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).unwrap()
 }
 
+/// Not what the kernel has kept.
 fn read(file: &File, offset: u64, len: usize) -> Vec<u8> {
+    file.sync_all().unwrap();
+    rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
     let mut bytes = vec![0; len];
     file.read_exact_at(&mut bytes, offset).unwrap();
     bytes

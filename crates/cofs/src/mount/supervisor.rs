@@ -374,3 +374,53 @@ fn wait(child: &mut Child, signals: &mut Signals) -> Done<(ExitStatus, Wish)> {
     }
     Err(Failure::new("no signals come any more"))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    fn told(kept: bool, ready: bool, over: bool) -> Told {
+        Told { kept: kept.then(Parcel::default), ready: ready.then(Instant::now), over }
+    }
+
+    #[test]
+    fn only_who_has_served_and_not_ended_in_order_is_followed_by_another() {
+        let many = SHORT_LIVES_MAX + 1;
+        for (told, has_served, wish, short_lives, next) in [
+            (told(false, false, false), false, Wish::None, 1, Next::End),
+            (told(true, false, false), false, Wish::None, 1, Next::Again),
+            (told(true, true, false), false, Wish::None, 0, Next::Again),
+            (told(false, true, false), false, Wish::None, 0, Next::Again),
+            (told(false, false, false), true, Wish::None, many - 1, Next::Again),
+            (told(false, false, false), true, Wish::None, many, Next::GiveUp),
+            (told(true, true, false), true, Wish::None, many, Next::GiveUp),
+            (told(true, true, false), true, Wish::Replace, 0, Next::Again),
+            (told(true, true, false), true, Wish::End, 0, Next::GiveUp),
+            (told(false, true, true), true, Wish::End, 0, Next::End),
+            (told(false, true, true), true, Wish::None, many, Next::End),
+        ] {
+            assert_eq!(after(&told, has_served, wish, short_lives), next, "{told:?} {wish:?} {short_lives}");
+        }
+    }
+
+    #[test]
+    fn a_parcel_arrives_with_its_descriptors_and_the_end_is_seen() {
+        let kind = (AddressFamily::UNIX, SocketType::SEQPACKET);
+        let (one, other) = rustix::net::socketpair(kind.0, kind.1, SocketFlags::CLOEXEC, None).unwrap();
+        let file = tempfile::tempfile().unwrap();
+        (&file).write_all(b"the same file").unwrap();
+        let parcel = Parcel { words: b"words".into(), descriptors: vec![file.into()] };
+        send(one.as_fd(), &[KEEP], &parcel).unwrap();
+        send(one.as_fd(), &[READY], &Parcel::default()).unwrap();
+        drop((one, parcel));
+        let (head, parcel) = receive(other.as_fd()).unwrap().unwrap();
+        assert_eq!((head[0], parcel.words.as_slice()), (KEEP, b"words".as_slice()));
+        let [file] = <[OwnedFd; 1]>::try_from(parcel.descriptors).unwrap();
+        assert_eq!(File::from(file).metadata().unwrap().len(), 13);
+        let (head, parcel) = receive(other.as_fd()).unwrap().unwrap();
+        assert_eq!((head[0], parcel.words.len(), parcel.descriptors.len()), (READY, 0, 0));
+        assert!(receive(other.as_fd()).unwrap().is_none());
+    }
+}
