@@ -69,10 +69,15 @@ fn supervised(root: &TempDir) -> Mounted {
     Mounted::new(root, &store, &["-o", "supervise"])
 }
 
+/// By another process: a child that another test has just forked would hold what we write, and nobody could run it meanwhile.
+fn put_program(at: &str) {
+    assert!(Command::new("cp").args([env!("CARGO_BIN_EXE_cofs"), at]).status().unwrap().success());
+}
+
 /// A foreground mount of a copy of the program, in a state of our own: (what was started, the copy's path).
 fn foreground(root: &TempDir, store: &str, environment: &[(&str, &str)]) -> (Child, String) {
     let program = path_str(root, "program");
-    fs::copy(env!("CARGO_BIN_EXE_cofs"), &program).unwrap();
+    put_program(&program);
     let dir = root.path().join("mount");
     fs::create_dir_all(&dir).unwrap();
     let device = || fs::metadata(&dir).map(|found| std::os::unix::fs::MetadataExt::dev(&found));
@@ -113,6 +118,11 @@ fn open_files_of_every_kind_outlive_the_process_that_serves() {
     let first = listing.next().unwrap().unwrap().file_name();
     for life in 1..=3_u8 {
         kill(&mounted.dir);
+        if life == 2 {
+            // As long as it takes until what nobody has open is collected.
+            wait_for("the next life", || status(&mounted.dir)["mount"]["life"] == 2);
+            sleep(Duration::from_secs(2));
+        }
         small.write_all_at(&[life], 5 + u64::from(life)).unwrap();
         assert_eq!(read(&small, 0, 5), b"small");
         large.set_len((3 << 20) + u64::from(life)).unwrap();
@@ -254,10 +264,14 @@ fn who_dies_again_and_again_is_given_up_and_no_mount_stays() {
     let dir = root.path().join("mount");
     fs::write(dir.join("kept"), "kept").unwrap();
     let serves = pid(&dir, "pid");
+    // Neither can one be started that is not there.
     fs::remove_file(&program).unwrap();
-    fs::write(&program, "#!/bin/sh\nkill -9 $$\n").unwrap();
-    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
     kill_process(serves, Signal::KILL).unwrap();
+    sleep(Duration::from_millis(150));
+    let script = path_str(&root, "script");
+    fs::write(&script, "#!/bin/sh\nkill -9 $$\n").unwrap();
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    fs::rename(&script, &program).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(1));
     assert!(!fs::read_to_string("/proc/self/mountinfo").unwrap().contains(dir.to_str().unwrap()));
     let again = Mounted::new(&root, &store, &[]);
@@ -295,7 +309,7 @@ fn an_upgrade_goes_on_with_the_program_that_stands_there_now() {
     file.write_all_at(b"before", 0).unwrap();
     let serves = pid(&mounted.dir, "pid");
     fs::rename(&program, path_str(&root, "old")).unwrap();
-    fs::copy(env!("CARGO_BIN_EXE_cofs"), &program).unwrap();
+    put_program(&program);
     kill_process(Pid::from_child(&child), Signal::USR2).unwrap();
     wait_for("the next", || pid(&mounted.dir, "pid") != serves);
     let now = pid(&mounted.dir, "pid");

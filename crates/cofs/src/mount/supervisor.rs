@@ -19,6 +19,7 @@
 
 use std::{
     ffi::OsString,
+    fmt,
     fs::File,
     io::{self, IoSlice, IoSliceMut},
     mem::MaybeUninit,
@@ -209,30 +210,30 @@ pub fn supervise(point: &Path, log: Option<&File>) -> Done<ExitCode> {
     };
     let (mut life, mut short_lives) = (0, 0);
     loop {
-        let (status, ended) = supervisor.live(life, short_lives > SHORT_LIVES_UNSUSPICIOUS, &mut signals)?;
-        let told = supervisor.told();
-        let lived = told.ready.is_some_and(|ready| ready.elapsed() >= LIFE_MIN);
-        short_lives = if lived || ended == Wish::Replace { 0 } else { short_lives + 1 };
-        let next = after(&told, life > 0, ended, short_lives);
-        drop(told);
+        let (end, wish) = supervisor.live(life, short_lives > SHORT_LIVES_UNSUSPICIOUS, &mut signals);
+        let (next, has_left) = {
+            let mut told = supervisor.told();
+            let lived = told.ready.take().map(|ready| ready.elapsed());
+            let has_lived = wish == Wish::Replace || lived.is_some_and(|lived| lived >= LIFE_MIN);
+            short_lives = if has_lived { 0 } else { short_lives + 1 };
+            (after(&told, life > 0 || lived.is_some(), wish, short_lives), told.kept.is_some())
+        };
         match next {
-            Next::End => return supervisor.end(status, point),
+            Next::End => return supervisor.end(end, point),
             Next::Again => {}
-            Next::GiveUp => return supervisor.give_up(status, point, ended),
+            Next::GiveUp => return supervisor.give_up(&end, point, wish),
         }
-        tracing::warn!(%status, life, point = supervisor.shown, "the process that serves has ended: another goes on");
-        if supervisor.told().kept.is_none() {
+        tracing::warn!(%end, life, point = supervisor.shown, "another process is to serve");
+        if !has_left {
             take_dead_away(point)?;
         }
-        supervisor.told().ready = None;
         pause(short_lives);
         life += 1;
     }
 }
 
 fn after(told: &Told, has_served: bool, wish: Wish, short_lives: u32) -> Next {
-    let serves = told.kept.is_some() || told.ready.is_some() || has_served;
-    if told.over || !serves {
+    if told.over || !(has_served || told.kept.is_some()) {
         Next::End
     } else if wish == Wish::End || short_lives > SHORT_LIVES_MAX {
         Next::GiveUp
@@ -244,6 +245,22 @@ fn after(told: &Told, has_served: bool, wish: Wish, short_lives: u32) -> Next {
 fn pause(short_lives: u32) {
     if let Some(doublings) = short_lives.checked_sub(2) {
         thread::sleep(PAUSE_MAX.min(PAUSE_MIN * (1 << doublings.min(8))));
+    }
+}
+
+/// How a child has ended.
+enum End {
+    Exited(ExitStatus),
+    /// It could not be started, or given what it needs.
+    NotBegun(Failure),
+}
+
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exited(status) => status.fmt(f),
+            Self::NotBegun(failure) => failure.fmt(f),
+        }
     }
 }
 
@@ -261,27 +278,37 @@ impl Supervisor<'_> {
     }
 
     /// One child, from its start to its end.
-    fn live(&self, life: u32, careful: bool, signals: &mut Signals) -> Done<(ExitStatus, Wish)> {
-        let (ours, theirs) =
-            rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
-                .map_err(io::Error::from)
-                .within("cannot speak with the process that is to serve")?;
-        let mut child = self.spawn(theirs)?;
-        {
-            let told = self.told();
-            let life = if told.kept.is_some() { life } else { 0 };
-            let mut head = [if careful { CAREFUL } else { PLAIN }; HEAD_BYTES];
-            head[1..].copy_from_slice(&life.to_le_bytes());
-            let nothing = Parcel::default();
-            let sent = send(ours.as_fd(), &head, told.kept.as_ref().unwrap_or(&nothing));
-            // One that has ended already cannot hear us; its end is seen below.
-            sent.or_else(|error| if error.kind() == io::ErrorKind::BrokenPipe { Ok(()) } else { Err(error) })
-                .within("cannot speak with the process that is to serve")?;
-        }
+    fn live(&self, life: u32, careful: bool, signals: &mut Signals) -> (End, Wish) {
+        let (mut child, line) = match self.begin(life, careful) {
+            Ok(begun) => begun,
+            Err(failure) => return (End::NotBegun(failure), Wish::None),
+        };
         thread::scope(|scope| {
-            scope.spawn(|| self.listen(ours.as_fd()));
+            scope.spawn(|| self.listen(line.as_fd()));
             wait(&mut child, signals)
         })
+    }
+
+    /// Starts a child and gives it what the one before has left.
+    fn begin(&self, life: u32, careful: bool) -> Done<(Child, OwnedFd)> {
+        let kind = (AddressFamily::UNIX, SocketType::SEQPACKET);
+        let (ours, theirs) = rustix::net::socketpair(kind.0, kind.1, SocketFlags::CLOEXEC, None)
+            .map_err(io::Error::from)
+            .within("cannot speak with the process that is to serve")?;
+        let mut child = self.spawn(theirs)?;
+        let told = self.told();
+        let life = if told.kept.is_some() { life } else { 0 };
+        let mut head = [if careful { CAREFUL } else { PLAIN }; HEAD_BYTES];
+        head[1..].copy_from_slice(&life.to_le_bytes());
+        match send(ours.as_fd(), &head, told.kept.as_ref().unwrap_or(&Parcel::default())) {
+            // One that has ended already cannot hear us; its end will be seen.
+            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+                child.kill()?;
+                child.wait()?;
+                Err(error).within("cannot speak with the process that is to serve")
+            }
+            _ => Ok((child, ours)),
+        }
     }
 
     fn spawn(&self, line: OwnedFd) -> Done<Child> {
@@ -325,7 +352,11 @@ impl Supervisor<'_> {
     }
 
     /// The child's end is ours.
-    fn end(&self, status: ExitStatus, point: &Path) -> Done<ExitCode> {
+    fn end(&self, end: End, point: &Path) -> Done<ExitCode> {
+        let status = match end {
+            End::Exited(status) => status,
+            End::NotBegun(failure) => return Err(failure),
+        };
         if let Some(code) = status.code() {
             return Ok(ExitCode::from(u8::try_from(code).unwrap_or(EXIT_FAILED)));
         }
@@ -334,45 +365,46 @@ impl Supervisor<'_> {
             .next("mount with --log debug to see why"))
     }
 
-    fn give_up(&self, status: ExitStatus, point: &Path, wish: Wish) -> Done<ExitCode> {
+    fn give_up(&self, end: &End, point: &Path, wish: Wish) -> Done<ExitCode> {
+        // The last descriptor of the connection: the kernel aborts it.
         self.told().kept = None;
         take_dead_away(point)?;
-        let why = if wish == Wish::End { "while it closed" } else { "again and again" };
-        Err(Failure::new(format!(
-            "the process that served {} has died {why} ({status}): it is unmounted",
-            self.shown
-        ))
-        .next("its messages tell why; what was written is kept: mount it again"))
+        let when = if wish == Wish::End { "while it closed" } else { "again and again" };
+        let shown = &self.shown;
+        Err(Failure::new(format!("the process that served {shown} has died {when} ({end}): it is unmounted"))
+            .next("its messages tell why; what was written is kept: mount it again"))
     }
 }
 
 /// Until the child has ended; what it is asked to meanwhile is passed on.
-fn wait(child: &mut Child, signals: &mut Signals) -> Done<(ExitStatus, Wish)> {
+fn wait(child: &mut Child, signals: &mut Signals) -> (End, Wish) {
     let mut wish = Wish::None;
     for signal in signals.forever() {
-        if let Some(status) = child.try_wait()? {
-            // What has come together with its end.
-            let wish = if matches!(signal, SIGTERM | SIGINT) { Wish::End } else { wish };
-            return Ok((status, wish));
-        }
         let pass = match signal {
             SIGTERM | SIGINT => {
                 wish = Wish::End;
                 notify("STOPPING=1", "Closing the volume");
-                Signal::TERM
+                Some(Signal::TERM)
             }
             SIGUSR2 if wish == Wish::None => {
                 wish = Wish::Replace;
-                Signal::KILL
+                Some(Signal::KILL)
             }
-            _ => continue,
+            _ => None,
         };
-        if let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
+        match child.try_wait() {
+            Ok(None) => {}
+            Ok(Some(status)) => return (End::Exited(status), wish),
+            Err(error) => return (End::NotBegun(error.into()), wish),
+        }
+        if let (Some(pass), Some(pid)) = (pass, i32::try_from(child.id()).ok().and_then(Pid::from_raw))
             // It has not been waited for: the number is still its own.
-            rustix::process::kill_process(pid, pass).map_err(io::Error::from)?;
+            && let Err(error) = rustix::process::kill_process(pid, pass)
+        {
+            tracing::warn!(%error, signal, "the process that serves cannot be told");
         }
     }
-    Err(Failure::new("no signals come any more"))
+    (End::NotBegun(Failure::new("no signals come any more")), wish)
 }
 
 #[cfg(test)]
@@ -392,7 +424,7 @@ mod tests {
             (told(false, false, false), false, Wish::None, 1, Next::End),
             (told(true, false, false), false, Wish::None, 1, Next::Again),
             (told(true, true, false), false, Wish::None, 0, Next::Again),
-            (told(false, true, false), false, Wish::None, 0, Next::Again),
+            (told(false, true, false), true, Wish::None, 0, Next::Again),
             (told(false, false, false), true, Wish::None, many - 1, Next::Again),
             (told(false, false, false), true, Wish::None, many, Next::GiveUp),
             (told(true, true, false), true, Wish::None, many, Next::GiveUp),
