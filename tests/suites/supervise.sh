@@ -81,12 +81,13 @@ supervised_up() {
 # The process that serves: the supervisor's only child.
 serves_now() { cat "/proc/$WATCHES/task/$WATCHES/children"; }
 
-# kill_often DIR: ends it ten times; how often that was done goes to $WORK/kills. A life that is shorter than half a second counts towards
-# giving up, so each has more.
+# kill_often DIR [AS...]: ends it ten times; how often that was done goes to $WORK/kills. Lives of less than a tenth of a second, one after the
+# other, count towards giving up: each is killed when it has served for longer.
 kill_often() {
     local n child
     for ((n = 1; n <= SUPERVISE_KILLS; n++)); do
-        sleep 0.7
+        "${@:2}" stat -f "$1" >/dev/null
+        sleep 0.5
         read -r child _ <<<"$(serves_now)"
         kill -KILL "$child"
         echo "$n" >"$WORK/kills"
@@ -102,7 +103,7 @@ supervised_build() {
     rm -rf "$WORK/lz4" && cp -r "$source" "$WORK/lz4"
     make -s -C "$WORK/lz4" -j2 CFLAGS=-O0 lib
     echo 0 >"$WORK/kills"
-    kill_often &
+    kill_often "$1" &
     killer=$!
     cp -r "$source" "$1/lz4"
     while ((rounds == 0)) || kill -0 "$killer" 2>/dev/null; do
@@ -126,7 +127,7 @@ supervised_names() {
     local dir=$1 worker workers=() killer
     shift
     echo 0 >"$WORK/kills"
-    kill_often &
+    kill_often "$dir" "$@" &
     killer=$!
     for worker in 1 2 3 4; do
         "$@" bash -euc "$NAMES_CHANGE" names "$dir/$worker" &

@@ -21,7 +21,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 /// A life that is long enough not to count towards giving up, and to spare.
-const A_LIFE: Duration = Duration::from_millis(700);
+const A_LIFE: Duration = Duration::from_millis(300);
 
 /// What is told of the mount; for a moment after its start it serves and does not know yet how.
 fn status(dir: &Path) -> Value {
@@ -45,8 +45,8 @@ fn is_alive(pid: Pid) -> bool {
 
 /// Ends the process that serves, which has lived; what asks for anything now waits for the next.
 fn kill(dir: &Path) -> Pid {
-    sleep(A_LIFE);
     let serves = pid(dir, "pid");
+    sleep(A_LIFE);
     kill_process(serves, Signal::KILL).unwrap();
     serves
 }

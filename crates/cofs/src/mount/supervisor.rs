@@ -25,7 +25,7 @@ use std::{
     mem::MaybeUninit,
     os::{
         fd::{AsFd, BorrowedFd, OwnedFd},
-        unix::process::CommandExt,
+        unix::process::{CommandExt, ExitStatusExt},
     },
     path::{Path, PathBuf},
     process::{Child, Command, ExitCode, ExitStatus},
@@ -43,7 +43,7 @@ use rustix::{
     process::{Pid, Signal},
 };
 use signal_hook::{
-    consts::{SIGCHLD, SIGINT, SIGTERM, SIGUSR2},
+    consts::{SIGCHLD, SIGINT, SIGKILL, SIGTERM, SIGUSR2},
     iterator::Signals,
 };
 
@@ -55,11 +55,11 @@ use crate::{
 
 /// Marks a child, whose standard input is the line to us.
 const MARK: &str = "COFS_SUPERVISED";
-/// One that has served for less has not lived.
-const LIFE_MIN: Duration = Duration::from_millis(500);
+/// One that has served for less has not lived: what comes again, and may be what they die of, comes at once.
+const LIFE_MIN: Duration = Duration::from_millis(100);
 /// So many of those, one after the other, and we give up.
 const SHORT_LIVES_MAX: u32 = 8;
-/// After so many the next is told to be careful.
+/// After so many the next is told to be careful, unless it was somebody else who has ended the last (SIGKILL).
 const SHORT_LIVES_UNSUSPICIOUS: u32 = 4;
 /// Before the third short life; doubled each time.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
@@ -208,9 +208,9 @@ pub fn supervise(point: &Path, log: Option<&File>) -> Done<ExitCode> {
         shown: point.display().to_string(),
         told: Mutex::default(),
     };
-    let (mut life, mut short_lives) = (0, 0);
+    let (mut life, mut short_lives, mut careful) = (0, 0, false);
     loop {
-        let (end, wish) = supervisor.live(life, short_lives > SHORT_LIVES_UNSUSPICIOUS, &mut signals);
+        let (end, wish) = supervisor.live(life, careful, &mut signals);
         let (next, has_left) = {
             let mut told = supervisor.told();
             let lived = told.ready.take().map(|ready| ready.elapsed());
@@ -228,6 +228,7 @@ pub fn supervise(point: &Path, log: Option<&File>) -> Done<ExitCode> {
             take_dead_away(point)?;
         }
         pause(short_lives);
+        careful = short_lives > SHORT_LIVES_UNSUSPICIOUS && !end.is_by_others();
         life += 1;
     }
 }
@@ -253,6 +254,12 @@ enum End {
     Exited(ExitStatus),
     /// It could not be started, or given what it needs.
     NotBegun(Failure),
+}
+
+impl End {
+    fn is_by_others(&self) -> bool {
+        matches!(self, Self::Exited(status) if status.signal() == Some(SIGKILL))
+    }
 }
 
 impl fmt::Display for End {
