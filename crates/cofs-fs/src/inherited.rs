@@ -173,11 +173,15 @@ impl<M: MetadataDriver> Cofs<M> {
             let mut state = inode.exclusive().await;
             left = self.leave(&inode, &mut state, false).await;
         }
-        if self.opens.unclaim(ino) == Unclaimed::LastOfUnlinked {
-            self.idle.drop_of(ino);
-            // Of an inode from before a crash: see the collector's invariants.
-            self.collector.release_later(ino);
+        if self.opens.unclaim(ino) != Unclaimed::LastOfUnlinked {
+            return left;
         }
+        if self.placement.is_in_order() {
+            return left.and(self.release_unlinked(ino).await);
+        }
+        self.idle.drop_of(ino);
+        // Of an inode from before a crash: see the collector's invariants.
+        self.collector.release_later(ino);
         left
     }
 }
