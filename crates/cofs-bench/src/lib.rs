@@ -17,6 +17,7 @@ mod frame;
 mod latency;
 mod meeting;
 mod message;
+mod meter;
 mod options;
 mod page;
 mod paths;
@@ -34,6 +35,7 @@ mod worker;
 pub use csv::csv;
 pub use environment::Environment;
 pub use latency::Latencies;
+pub use meter::Meter;
 pub use options::{Launcher, Options};
 pub use page::{Heading, page};
 pub use place::{MEETING, Place, Told, Unclear, place};
@@ -42,7 +44,7 @@ pub use report::{Figure, Report, Row, table};
 pub use results::results;
 pub use runner::{Step, join, run};
 pub use scratch::{clean, left};
-pub use suite::{Need, Observer, Phase, Suite, Unit};
+pub use suite::{Need, Observer, Phase, Suite, Timer, Unit, each};
 pub use suites::{
     Btio, Dataset, Io, Ior, Kind, Mdtest, Metabench, Metarates, Mptio, Python, Source, Tool, Tree,
 };

@@ -75,7 +75,9 @@ impl Names {
 
     fn make(&self, number: u64) -> io::Result<CString> {
         let path = self.directory.join(file_name(self.index, number));
-        CString::new(path.into_os_string().into_encoded_bytes()).map_err(io::Error::from)
+        // A copy has no more bytes than it needs, and so the names lie close together: one that the processor must fetch from
+        // afar takes some hundredths of the cheapest operations.
+        CString::new(path.as_os_str().as_encoded_bytes()).map_err(io::Error::from)
     }
 }
 

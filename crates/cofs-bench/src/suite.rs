@@ -1,10 +1,10 @@
 //! What a suite is.
 
-use std::{io, path::Path};
+use std::{io, ops::Range, path::Path};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Latencies, report::Report, worker::Seat};
+use crate::{Meter, report::Report, worker::Seat};
 
 /// What a phase's figure counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -74,17 +74,50 @@ impl Phase {
     }
 }
 
-/// What a worker tells while it works, and what it can ask of the others.
-pub trait Observer {
+/// Counts operations and times them.
+pub trait Timer {
     /// Runs one operation and counts it. Of a phase's operations, which are alike, all are timed, or, where that would cost too
     /// much of what they take, some that stand for the others.
     fn operation(&mut self, work: &mut dyn FnMut() -> io::Result<()>) -> io::Result<()>;
 
+    /// How many of the operations that come next, at most `most`, are counted hereby and need not be told: those between two
+    /// that are timed.
+    fn untimed(&mut self, most: u64) -> u64;
+
+    /// Whether there is time for one more operation: false where the phase's time
+    /// ([`Options::seconds`](crate::Options::seconds)) is over. Costs nothing.
+    fn go_on(&mut self) -> bool;
+}
+
+/// Does `work`, one operation, for each of `numbers` while there is time; the number that comes next, then. Between timed
+/// operations nothing is called but `work`: a call through a pointer takes a good part of what the cheapest operations take.
+///
+/// Errors: those of `work`, with which it ends.
+pub fn each<T: Timer + ?Sized>(
+    timer: &mut T,
+    numbers: Range<u64>,
+    mut work: impl FnMut(u64) -> io::Result<()>,
+) -> io::Result<u64> {
+    let mut next = numbers.start;
+    while next < numbers.end && timer.go_on() {
+        timer.operation(&mut || work(next))?;
+        next += 1;
+        let untold = next + timer.untimed(numbers.end - next);
+        while next < untold {
+            work(next)?;
+            next += 1;
+        }
+    }
+    Ok(next)
+}
+
+/// What a worker tells while it works, and what it can ask of the others.
+pub trait Observer: Timer {
     /// Runs, counts and times one operation that is unlike those before it (an fsync after writes).
     fn single(&mut self, work: &mut dyn FnMut() -> io::Result<()>) -> io::Result<()>;
 
-    /// Records operations that threads of the worker ran and timed.
-    fn of_thread(&mut self, latencies: &Latencies);
+    /// Records the operations of a thread of the worker.
+    fn of_thread(&mut self, thread: &Meter);
 
     /// Counts bytes that were moved.
     fn bytes(&mut self, bytes: u64);
@@ -104,10 +137,6 @@ pub trait Observer {
     ///
     /// Errors: another worker failed, or ended.
     fn agree(&mut self, mine: u64) -> io::Result<Vec<u64>>;
-
-    /// Whether there is time for one more operation: false where the phase's time
-    /// ([`Options::seconds`](crate::Options::seconds)) is over. Costs nothing.
-    fn go_on(&mut self) -> bool;
 }
 
 /// What a suite takes of the file system at most.

@@ -38,6 +38,70 @@ fn every_operation_that_is_told_was_done() {
     assert_eq!(names(dir.path()).len(), 0);
 }
 
+const FILE: &str = "/file.mdtest.";
+/// What mdtest does with a file, in this order, and the call in which its name stands.
+const STEPS: [(&str, &[&str]); 4] = [
+    ("openat", &[FILE, "O_CREAT"]),
+    ("statx", &[FILE, "AT_FDCWD"]),
+    ("openat", &[FILE, "O_RDONLY"]),
+    ("unlink", &[FILE]),
+];
+
+/// Of each process, for each step: whose files it worked on, and the items in their order.
+fn visited(words: &str, processes: usize) -> Vec<Vec<(Vec<usize>, Vec<u64>)>> {
+    let dir = TempDir::new().unwrap();
+    let (_, kernel) = Witness::watch(&options(suite::<Mdtest>(words), processes, dir.path()));
+    let of = |line: &str| -> (usize, u64) {
+        let name = line.split_once(FILE).unwrap().1.split('"').next().unwrap();
+        let (owner, item) = name.split_once('.').unwrap();
+        (owner.parse().unwrap(), item.parse().unwrap())
+    };
+    let (call, words) = STEPS[0];
+    let workers = kernel.threads(call, words);
+    let step = |worker: &Witness, (call, words): (&str, &[&str])| {
+        let (mut owners, items): (Vec<usize>, Vec<u64>) =
+            worker.order(call, words).concat().into_iter().map(of).unzip();
+        owners.dedup();
+        (owners, items)
+    };
+    let mut all: Vec<Vec<_>> =
+        workers.iter().map(|worker| STEPS.iter().map(|of| step(worker, *of)).collect()).collect();
+    all.sort();
+    all
+}
+
+#[test]
+fn files_are_looked_at_in_random_order_where_that_was_said() {
+    let in_order: Vec<u64> = (0..40).collect();
+    for steps in visited("-F -n 40", 2) {
+        assert!(steps.iter().all(|(_, items)| *items == in_order));
+    }
+    let random = visited("-F -n 40 -R", 2);
+    for steps in &random {
+        let [created, looked_at, read, removed] = [0, 1, 2, 3].map(|step| steps[step].1.clone());
+        assert!(created == in_order && removed == in_order);
+        assert_eq!(looked_at, read, "one order for both");
+        assert!(looked_at != in_order);
+        let mut all = looked_at;
+        all.sort();
+        assert_eq!(all, in_order, "each once");
+    }
+    assert!(random[0][1].1 != random[1][1].1, "each process has its own");
+    assert_eq!(visited("-F -n 40 -R", 2), random, "the same in every run");
+    assert!(visited("-F -n 40 -R --random-seed 7", 2) != random);
+}
+
+#[test]
+fn each_phase_works_on_the_files_of_a_process_further_on() {
+    for (words, stride) in [("-F -n 3", 0), ("-F -n 3 -N 1", 1), ("-F -n 3 -N 3", 3)] {
+        for (rank, steps) in visited(words, 5).into_iter().enumerate() {
+            let owners: Vec<Vec<usize>> = steps.into_iter().map(|(owners, _)| owners).collect();
+            let expected = [0, 1, 2, 3].map(|step| vec![(rank + step * stride) % 5]);
+            assert_eq!(owners, expected, "{words}: process {rank}");
+        }
+    }
+}
+
 #[test]
 fn the_tree_that_stands_is_mdtests_and_a_later_run_finds_it() {
     let dir = TempDir::new().unwrap();

@@ -5,16 +5,16 @@
 //! File System; the program itself is not to be had. What that leaves open stands in docs/bench.md.
 
 use std::{
-    fs::{self, OpenOptions},
+    ffi::CStr,
+    fs::{self, File},
     io::{self, Write},
-    path::Path,
 };
 
 use cofs_types::size::parse_size;
-use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, UTIME_NOW};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, Timespec, Timestamps, UTIME_NOW, stat, unlink, utimensat};
 use serde::{Deserialize, Serialize};
 
-use crate::{Figure, Need, Observer, Phase, Report, Seat, Suite, Unit, report::Spread};
+use crate::{Figure, Need, Observer, Phase, Report, Seat, Suite, Unit, each, paths::Names, report::Spread};
 
 /// METABENCH: create, stat, utime and append to files, synchronised processes.
 #[derive(clap::Args, Clone, Debug, Serialize, Deserialize)]
@@ -35,6 +35,11 @@ pub struct Metabench {
     #[arg(skip)]
     #[serde(skip)]
     made: u64,
+
+    /// The files' names.
+    #[arg(skip)]
+    #[serde(skip)]
+    names: Option<Names>,
 }
 
 /// What is appended is held in memory.
@@ -45,20 +50,6 @@ const REMOVE: &str = "remove";
 const MEASURED: [&str; 4] = ["create", "stat", "utime", "append"];
 
 impl Metabench {
-    fn one(&self, phase: &str, path: &Path, data: &[u8]) -> io::Result<()> {
-        match phase {
-            "create" => OpenOptions::new().write(true).create_new(true).open(path).map(drop),
-            "stat" => fs::metadata(path).map(drop),
-            "utime" => {
-                let time = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
-                let times = Timestamps { last_access: time, last_modification: time };
-                Ok(rustix::fs::utimensat(CWD, path, &times, AtFlags::empty())?)
-            }
-            "append" => OpenOptions::new().append(true).open(path)?.write_all(data),
-            _ => fs::remove_file(path),
-        }
-    }
-
     /// The directories, before anyone works in them.
     fn directories(&self, seat: &Seat) -> io::Result<()> {
         match self.own || seat.index == 0 {
@@ -95,22 +86,34 @@ impl Suite for Metabench {
         Need { bytes: files.saturating_mul(self.append), inodes: files.saturating_add(directories) }
     }
 
+    fn enter(&mut self, seat: &Seat) -> io::Result<()> {
+        self.names = Some(Names::new(seat, &seat.directory(self.own), self.files)?);
+        Ok(())
+    }
+
     fn work(&mut self, phase: &str, seat: &Seat, observer: &mut dyn Observer) -> io::Result<()> {
         if phase == DIRECTORIES {
             return self.directories(seat);
         }
-        let directory = seat.directory(self.own);
-        let data = vec![0x4d; if phase == "append" { self.append as usize } else { 0 }];
-        let most = if phase == "create" { self.files } else { self.made };
-        let mut number = 0;
-        while number < most && (observer.go_on() || phase == REMOVE) {
-            let path = seat.file(&directory, number);
-            observer.operation(&mut || self.one(phase, &path, &data))?;
-            observer.bytes(data.len() as u64);
-            number += 1;
-        }
-        if phase == "create" {
-            self.made = number;
+        let Some(names) = &mut self.names else { return Err(io::Error::other("a phase before its round")) };
+        let files = 0..if phase == "create" { self.files } else { self.made };
+        match phase {
+            "create" => {
+                self.made = each(observer, files, |number| create(names.at(number)?).map(drop))?;
+            }
+            "stat" => {
+                each(observer, files, |number| Ok(stat(names.at(number)?).map(drop)?))?;
+            }
+            "utime" => {
+                each(observer, files, |number| touch(names.at(number)?))?;
+            }
+            "append" => {
+                let data = vec![0x4d; self.append as usize];
+                let done = each(observer, files, |number| append(names.at(number)?)?.write_all(&data))?;
+                observer.bytes(done * self.append);
+            }
+            // However much time there was.
+            _ => files.into_iter().try_for_each(|number| io::Result::Ok(unlink(names.at(number)?)?))?,
         }
         Ok(())
     }
@@ -148,4 +151,23 @@ fn line(phase: &str, figure: &Figure) -> String {
     format!(
         "{phase:<10} {operations:>12} {seconds:>10.3} {rate:>12.1} {min:>12.1} {mean:>12.1} {max:>12.1}\n"
     )
+}
+
+fn create(path: &CStr) -> io::Result<File> {
+    open(path, OFlags::CREATE | OFlags::EXCL)
+}
+
+fn append(path: &CStr) -> io::Result<File> {
+    open(path, OFlags::APPEND)
+}
+
+fn open(path: &CStr, how: OFlags) -> io::Result<File> {
+    let flags = OFlags::WRONLY | OFlags::CLOEXEC | how;
+    Ok(rustix::fs::open(path, flags, Mode::from_raw_mode(0o666))?.into())
+}
+
+fn touch(path: &CStr) -> io::Result<()> {
+    let time = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
+    let times = Timestamps { last_access: time, last_modification: time };
+    Ok(utimensat(CWD, path, &times, AtFlags::empty())?)
 }

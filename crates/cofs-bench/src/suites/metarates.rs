@@ -8,10 +8,10 @@ use std::{
 };
 
 use cofs_types::size::parse_size;
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, Timespec, Timestamps};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, Timespec, Timestamps, lstat, utimensat};
 use serde::{Deserialize, Serialize};
 
-use crate::{Figure, Need, Observer, Phase, Report, Seat, Suite, Unit, paths::Names};
+use crate::{Figure, Need, Observer, Phase, Report, Seat, Suite, Unit, each, paths::Names};
 
 /// Create, open, stat, utime and unlink files, and write and read small ones.
 #[derive(clap::Args, Clone, Debug, Serialize, Deserialize)]
@@ -115,22 +115,14 @@ impl Suite for Metarates {
     fn work(&mut self, phase: &str, seat: &Seat, observer: &mut dyn Observer) -> io::Result<()> {
         let Some(names) = &mut self.names else { return Err(io::Error::other("a phase before its round")) };
         let step = Step::of(phase);
-        let data = vec![0x5a; self.small as usize];
-        let mut buffer = Vec::with_capacity(data.len() + 1);
         let most = if step.makes() { seat.share(self.files) } else { self.made };
-        let mut number = 0;
-        while number < most && observer.go_on() {
-            let path = names.at(number)?;
-            observer.operation(&mut || step.one(path, &data, &mut buffer))?;
-            number += 1;
-        }
+        let number = step.all(names, most, self.small as usize, observer)?;
         if step.makes() {
             self.made = number;
         }
         if step == Step::Unlink {
             // What there was no time for goes untold, for its names are made again.
-            (number..self.made)
-                .try_for_each(|number| Step::Unlink.one(names.at(number)?, &[], &mut buffer))?;
+            (number..self.made).try_for_each(|number| unlink(names.at(number)?))?;
             self.made = 0;
         }
         Ok(())
@@ -166,25 +158,37 @@ impl Step {
         matches!(self, Self::Create | Self::Write)
     }
 
-    fn one(self, path: &CStr, data: &[u8], buffer: &mut Vec<u8>) -> io::Result<()> {
+    /// Does it to the first `most` files while there is time; how many there was time for. Written files have `size` bytes.
+    fn all(self, names: &mut Names, most: u64, size: usize, observer: &mut dyn Observer) -> io::Result<u64> {
+        let data = vec![0x5a; if self == Self::Write { size } else { 0 }];
+        let mut buffer = Vec::with_capacity(if self == Self::Read { size + 1 } else { 0 });
+        let files = 0..most;
         match self {
-            Self::Create => create(path).map(drop),
-            Self::Open => reads(path).map(drop),
-            Self::Stat => Ok(rustix::fs::lstat(path).map(drop)?),
-            Self::Utime => {
-                let time = Timespec { tv_sec: 1_000_000_000, tv_nsec: 0 };
-                let times = Timestamps { last_access: time, last_modification: time };
-                Ok(rustix::fs::utimensat(CWD, path, &times, AtFlags::empty())?)
-            }
-            Self::Write => create(path)?.write_all(data),
-            Self::Read => {
-                buffer.clear();
-                reads(path)?.take(data.len() as u64).read_to_end(buffer)?;
-                if buffer.len() == data.len() { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
-            }
-            Self::Unlink => Ok(rustix::fs::unlink(path)?),
+            Self::Create => each(observer, files, |number| create(names.at(number)?).map(drop)),
+            Self::Open => each(observer, files, |number| reads(names.at(number)?).map(drop)),
+            Self::Stat => each(observer, files, |number| Ok(lstat(names.at(number)?).map(drop)?)),
+            Self::Utime => each(observer, files, |number| utime(names.at(number)?)),
+            Self::Write => each(observer, files, |number| create(names.at(number)?)?.write_all(&data)),
+            Self::Read => each(observer, files, |number| read(names.at(number)?, size, &mut buffer)),
+            Self::Unlink => each(observer, files, |number| unlink(names.at(number)?)),
         }
     }
+}
+
+fn utime(path: &CStr) -> io::Result<()> {
+    let time = Timespec { tv_sec: 1_000_000_000, tv_nsec: 0 };
+    let times = Timestamps { last_access: time, last_modification: time };
+    Ok(utimensat(CWD, path, &times, AtFlags::empty())?)
+}
+
+fn read(path: &CStr, size: usize, buffer: &mut Vec<u8>) -> io::Result<()> {
+    buffer.clear();
+    reads(path)?.take(size as u64).read_to_end(buffer)?;
+    if buffer.len() == size { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+}
+
+fn unlink(path: &CStr) -> io::Result<()> {
+    Ok(rustix::fs::unlink(path)?)
 }
 
 fn create(path: &CStr) -> io::Result<File> {

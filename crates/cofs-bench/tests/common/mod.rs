@@ -99,6 +99,12 @@ impl Witness {
         (report, Self(lines.collect()))
     }
 
+    /// What each thread that made a call with all of `words` asked for.
+    pub fn threads(&self, call: &str, words: &[&str]) -> Vec<Self> {
+        let each = self.0.iter().map(|lines| Self(vec![lines.clone()]));
+        each.filter(|thread| thread.count(call, words) > 0).collect()
+    }
+
     /// The lines of `call` that have all of `words`, of each thread that has some, in their order.
     pub fn order(&self, call: &str, words: &[&str]) -> Vec<Vec<&str>> {
         let call = format!("{call}(");

@@ -6,7 +6,7 @@ use rand::{Rng, SeedableRng, rngs::SmallRng};
 use serde::{Deserialize, Serialize};
 
 use super::{Mptio, regions};
-use crate::{Latencies, Observer, Seat, aligned::Aligned, clock::now};
+use crate::{Meter, Observer, Seat, aligned::Aligned, each};
 
 #[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -50,17 +50,10 @@ impl Test {
     }
 }
 
-/// What one thread did.
-#[derive(Default)]
-struct Work {
-    latencies: Latencies,
-    bytes: u64,
-}
-
 pub fn run(mptio: &Mptio, test: Test, seat: &Seat, observer: &mut dyn Observer) -> io::Result<()> {
     let threads = u64::from(mptio.threads);
     let together = Barrier::new(threads as usize);
-    let work: Vec<io::Result<Work>> = thread::scope(|scope| {
+    let work: Vec<io::Result<(Meter, u64)>> = thread::scope(|scope| {
         let started: Vec<_> = (0..threads)
             .map(|number| (number, &together))
             .map(|(number, together)| scope.spawn(move || one_thread(mptio, test, seat, number, together)))
@@ -69,36 +62,42 @@ pub fn run(mptio: &Mptio, test: Test, seat: &Seat, observer: &mut dyn Observer) 
         started.into_iter().map(|thread| thread.join().unwrap_or_else(lost)).collect()
     });
     for work in work {
-        let Work { latencies, bytes } = work?;
-        observer.of_thread(&latencies);
+        let (meter, bytes) = work?;
+        observer.of_thread(&meter);
         observer.bytes(bytes);
     }
     Ok(())
 }
 
-fn one_thread(mptio: &Mptio, test: Test, seat: &Seat, number: u64, together: &Barrier) -> io::Result<Work> {
+/// Its operations' times, and the bytes that it moved.
+fn one_thread(
+    mptio: &Mptio,
+    test: Test,
+    seat: &Seat,
+    number: u64,
+    together: &Barrier,
+) -> io::Result<(Meter, u64)> {
     let region = regions::of(mptio, seat.index as u64, number);
     let file = mptio.open(&region, seat);
     let mut buffer = Aligned::new(mptio.block as usize, number as u8);
+    let mut meter = Meter::default();
     // All come here, also one that has no file: nobody waits for ever.
     together.wait();
     let file = file?;
-    let mut work = Work::default();
     let blocks = mptio.region / mptio.block;
     let count = if test.is_random() { mptio.operations.unwrap_or(blocks) } else { blocks };
     let seed = (seat.index as u64) << 32 | number;
     let mut random = SmallRng::seed_from_u64(seed);
-    for turn in 0..count {
+    each(&mut meter, 0..count, |turn| {
         let block = if test.is_random() { random.random_range(0..blocks) } else { turn };
-        let begin = now();
-        one(test, &file, buffer.bytes(), region.begin + block * mptio.block)?;
-        work.latencies.record(now().saturating_sub(begin));
-        work.bytes += mptio.block * (u64::from(test.reads()) + u64::from(test.writes()));
-    }
+        one(test, &file, buffer.bytes(), region.begin + block * mptio.block)
+    })?;
+    meter.end();
     if test.writes() && !mptio.no_fsync {
         file.sync_all()?;
     }
-    Ok(work)
+    let bytes = count * mptio.block * (u64::from(test.reads()) + u64::from(test.writes()));
+    Ok((meter, bytes))
 }
 
 fn one(test: Test, file: &File, buffer: &mut [u8], place: u64) -> io::Result<()> {
