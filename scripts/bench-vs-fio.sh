@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
-# Compares what `cofs bench ior` measures with what fio measures: the same bytes in the same pieces on one file in DIR, in turns.
-# Both write (with an fsync at the end) and read, in order and at random; fio through pread(2)/pwrite(2), as ior does.
+# Compares what `cofs bench ior` measures with what fio measures: the same bytes in the same pieces on the same file in DIR, which
+# is written once before and never grows, in turns. Both write over it (with an fsync at the end) and read it, in order and at
+# random, each piece once, from one buffer, through pread(2)/pwrite(2), without advice to the kernel, with nothing of it cached
+# before. fio's random order is its lfsr: its default goes to the next piece that is left, which reads ahead well.
 #
-#   scripts/bench-vs-fio.sh DIR [MIB] [ROUNDS]      COFS=path/to/cofs
+#   scripts/bench-vs-fio.sh DIR [MIB] [ROUNDS]      COFS=path/to/cofs  DIRECT=1 (past the page cache)
 #
-# For each of the four: the medians of both in MiB/s, their ratio, and how far each one's own rounds lie apart.
+# For each of the four: the medians of both in MiB/s, the median of the rounds' ratios, and how far each one's own rounds lie apart.
 set -euo pipefail
 export LC_ALL=C.UTF-8
 
@@ -17,50 +19,51 @@ DIR=$1 MIB=${2:-256} ROUNDS=${3:-7}
 COFS=${COFS:-target/release/cofs}
 [[ -x $COFS ]] || die "$COFS is not there: build it, or say COFS=path/to/cofs"
 [[ -z $(ls -A "$DIR") ]] || die "$DIR is not empty: take an empty directory"
+FILE=$DIR/cofs-bench-ior/testFile
+DIRECT=${DIRECT:-0}
 RESULTS=$(mktemp -d)
-trap 'rm -rf "$RESULTS" "$DIR/fio.file" "$DIR/cofs-bench-ior"' EXIT
+trap 'rm -rf "$RESULTS" "$DIR/cofs-bench-ior"' EXIT
 
-drop() { sync; if [[ -w /proc/sys/vm/drop_caches ]]; then echo 3 >/proc/sys/vm/drop_caches; fi; }
+# Only the file leaves the cache: to drop all caches would have the programs themselves read from the disk while they are measured.
+drop() { sync "$FILE" && dd if="$FILE" of=/dev/null iflag=nocache count=0 status=none; }
 
-# ior PATTERN PIECE: one write and one read; the file stays until the read.
-ior() {
-    local random=() document
-    [[ $1 = random ]] && random=(-z)
-    for access in -w -r; do
-        drop
-        document=$("$COFS" bench ior "${random[@]}" "$access" -k -e -b "${MIB}M" -t "$2" -i 1 --beside --output json "$DIR")
-        jq -r '.rows[0].median.value' <<<"$document" >>"$RESULTS/ior-$1$access"
-    done
-    rm -rf "$DIR/cofs-bench-ior"
+ior() { "$COFS" bench ior "$@" -k -b "${MIB}M" -i 1 --beside --output json "$DIR"; }
+
+# with_ior PATTERN PIECE ACCESS: MiB/s, from open to close.
+with_ior() {
+    local words=("$3" -t "$2")
+    [[ $1 = random ]] && words+=(-z)
+    [[ $3 = -w ]] && words+=(-E -e)
+    ((DIRECT)) && words+=(-B)
+    drop
+    ior "${words[@]}" | jq -r '.rows[0].median.value' >>"$RESULTS/ior-$1$3"
 }
 
-# The same with fio: in MiB/s, with the fsync in its time.
+# The same with fio, by the time that the job ran, which has the fsync in it.
 with_fio() {
-    local kind document
-    for access in -w -r; do
-        kind=$([[ $access = -w ]] && echo write || echo read)
-        [[ $1 = random ]] && kind=rand$kind
-        drop
-        # fio lays out a file before it writes at random; ior writes a new one.
-        document=$(fio --name=one --filename="$DIR/fio.file" --rw="$kind" --bs="$2" --size="${MIB}M" --ioengine=psync \
-            --end_fsync=1 --fallocate=none --invalidate=0 --file_append=0 --overwrite=0 --randrepeat=1 --norandommap=0 \
-            --output-format=json)
-        # By the time that the job ran, which has the fsync in it.
-        jq -r --arg mib "$MIB" '.jobs[0] | ($mib | tonumber) / (.job_runtime / 1000)' <<<"$document" >>"$RESULTS/fio-$1$access"
-    done
-    rm -f "$DIR/fio.file"
+    local kind
+    kind=$([[ $3 = -w ]] && echo write || echo read)
+    [[ $1 = random ]] && kind=rand$kind
+    drop
+    fio --name=one --filename="$FILE" --rw="$kind" --bs="$2" --size="${MIB}M" --ioengine=psync --direct="$DIRECT" \
+        --end_fsync=1 --overwrite=1 --fallocate=none --invalidate=0 --fadvise_hint=0 --random_generator=lfsr --gtod_reduce=1 \
+        --scramble_buffers=0 --refill_buffers=0 --output-format=json |
+        jq -r --arg mib "$MIB" '.jobs[0] | ($mib | tonumber) / (.job_runtime / 1000)' >>"$RESULTS/fio-$1$3"
 }
 
+ior -w -e -t 1M >/dev/null
 for ((round = 1; round <= ROUNDS; round++)); do
     for form in "sequential 1M" "random 4K"; do
-        read -r pattern piece <<<"$form"
-        if ((round % 2)); then
-            ior "$pattern" "$piece"
-            with_fio "$pattern" "$piece"
-        else
-            with_fio "$pattern" "$piece"
-            ior "$pattern" "$piece"
-        fi
+        for access in -w -r; do
+            # shellcheck disable=SC2086 # a form is two words
+            if ((round % 2)); then
+                with_ior $form $access
+                with_fio $form $access
+            else
+                with_fio $form $access
+                with_ior $form $access
+            fi
+        done
     done
 done
 
@@ -72,6 +75,6 @@ for pattern in sequential random; do
     for access in -w -r; do
         a=$RESULTS/ior-$pattern$access b=$RESULTS/fio-$pattern$access
         printf '%-18s %10.0f %10.0f %8.2f %10s %% %10s %%\n' "$pattern $([[ $access = -w ]] && echo write || echo read)" \
-            "$(median "$a")" "$(median "$b")" "$(jq -n "$(median "$a") / $(median "$b")")" "$(spread "$a")" "$(spread "$b")"
+            "$(median "$a")" "$(median "$b")" "$(median <(paste "$a" "$b" | awk '{ print $1 / $2 }'))" "$(spread "$a")" "$(spread "$b")"
     done
 done

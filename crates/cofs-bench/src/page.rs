@@ -151,6 +151,10 @@ fn section(body: &mut String, suite: &str, points: &[Point]) -> Drawn {
         if axis.counts_clients() && rates {
             plots(&mut plotted, &points, axis, &varied, Measure::TimePerOperation)?;
         }
+        let bandwidths = points.iter().any(|point| point.unit == Unit::MebibytesPerSecond);
+        if axis.counts_clients() && bandwidths {
+            plots(&mut plotted, &points, axis, &varied, Measure::ExecutionTime)?;
+        }
         plots(&mut plotted, &points, axis, &varied, Measure::Value)?;
     }
     if !plotted.is_empty() {
@@ -166,13 +170,17 @@ enum Measure {
     Value,
     /// The mean that a process waited for an operation.
     TimePerOperation,
+    /// The whole phase's, where its own unit is a bandwidth.
+    ExecutionTime,
 }
 
 impl Measure {
     fn title(self, points: &[&Point]) -> &'static str {
         let all = |unit| points.iter().all(|point| point.unit == unit);
-        if self == Self::TimePerOperation {
-            return "Time per operation";
+        match self {
+            Self::TimePerOperation => return "Time per operation",
+            Self::ExecutionTime => return "Execution time",
+            Self::Value => {}
         }
         if all(Unit::OperationsPerSecond) {
             "Rate"
@@ -188,6 +196,7 @@ impl Measure {
     fn label(self, unit: Unit) -> &'static str {
         match (self, unit) {
             (Self::TimePerOperation, _) => "µs per operation",
+            (Self::ExecutionTime, _) => "s",
             (_, Unit::OperationsPerSecond) => "operations/s",
             (_, Unit::MebibytesPerSecond) => "MiB/s",
             (_, Unit::Seconds) => "s",
@@ -198,6 +207,15 @@ impl Measure {
         match self {
             Self::Value => point.value,
             Self::TimePerOperation => point.mean_micros,
+            Self::ExecutionTime => point.seconds,
+        }
+    }
+
+    fn shows(self, unit: Unit) -> bool {
+        match self {
+            Self::Value => true,
+            Self::TimePerOperation => unit == Unit::OperationsPerSecond,
+            Self::ExecutionTime => unit == Unit::MebibytesPerSecond,
         }
     }
 }
@@ -205,8 +223,7 @@ impl Measure {
 /// With a heading; nothing where nothing makes a line.
 fn plots(body: &mut String, points: &[&Point], axis: &Axis, varied: &[Axis], measure: Measure) -> Drawn {
     let what = measure.title(points);
-    let shown = |point: &&&Point| measure == Measure::Value || point.unit == Unit::OperationsPerSecond;
-    let points: Vec<&Point> = points.iter().filter(shown).copied().collect();
+    let points: Vec<&Point> = points.iter().filter(|point| measure.shows(point.unit)).copied().collect();
     let series = points::series(&points, axis, varied);
     let mut grid = String::new();
     for (phase, unit) in points::phases(&points) {

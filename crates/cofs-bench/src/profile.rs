@@ -15,6 +15,7 @@ use crate::{
     report::{Row, columns, number},
     run,
     runner::check,
+    scratch,
 };
 
 /// How much is done.
@@ -197,6 +198,8 @@ pub fn run_profile(
 ) -> io::Result<Outcome> {
     let tests = tests(profile, options)?;
     let of = tests.len();
+    // What is wrong with a directory is wrong for all tests: it is told without naming one of them.
+    options.targets(0).iter().try_for_each(|target| scratch::ready(target, options.beside))?;
     tests.iter().try_for_each(|test| check(&test.options(options)).map_err(|error| test.named(error)))?;
     let (mut scores, mut reports) = (Vec::new(), Vec::new());
     for (at, test) in tests.iter().enumerate() {

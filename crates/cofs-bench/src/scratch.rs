@@ -63,7 +63,8 @@ fn remove(path: &Path) -> io::Result<()> {
 
 /// What runs left in `target`: those that failed, and those that were told to leave their files.
 pub fn left(target: &Path) -> io::Result<Vec<PathBuf>> {
-    let told = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", target.display()));
+    is_directory(target)?;
+    let told = |error| of(target, error);
     let mut left = Vec::new();
     for entry in fs::read_dir(target).map_err(told)? {
         let entry = entry.map_err(told)?;
@@ -92,16 +93,44 @@ fn place(target: &Path, suite: &dyn Suite, round: usize) -> PathBuf {
     }
 }
 
+/// Whether a suite of any kind can work in `target`: it is an empty directory, or one where that does not matter. Writes nothing.
+///
+/// Errors: one line that says what is in the way, and what to do.
+pub fn ready(target: &Path, beside: bool) -> io::Result<()> {
+    match is_directory(target)? {
+        true => writable(target).and_then(|()| empty(target, beside).map_err(|error| of(target, error))),
+        false => Err(io::Error::other(format!("{} is not a directory", target.display()))),
+    }
+}
+
+fn of(target: &Path, error: io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", target.display()))
+}
+
+fn is_directory(target: &Path) -> io::Result<bool> {
+    match fs::metadata(target) {
+        Ok(found) => Ok(found.is_dir()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let text = format!("{} is not there: make it, or mount what is to be measured", target.display());
+            Err(io::Error::new(io::ErrorKind::NotFound, text))
+        }
+        Err(error) => Err(of(target, error)),
+    }
+}
+
+fn writable(target: &Path) -> io::Result<()> {
+    access(target, Access::WRITE_OK | Access::EXEC_OK)
+        .map_err(|error| io::Error::other(format!("{} is not writable: {error}", target.display())))
+}
+
 /// Whether the suite can work in `target`. Writes nothing.
 ///
 /// Errors: one line that says what is in the way.
 pub fn check(target: &Path, suite: &dyn Suite, processes: usize, beside: bool) -> io::Result<()> {
-    let told = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", target.display()));
-    if !fs::metadata(target).map_err(told)?.is_dir() {
+    if !is_directory(target)? {
         return suite.takes(target, processes).map_err(io::Error::other);
     }
-    access(target, Access::WRITE_OK | Access::EXEC_OK)
-        .map_err(|error| io::Error::other(format!("{} is not writable: {error}", target.display())))?;
+    writable(target)?;
     let own = place(target, suite, 0);
     if suite.finds() {
         return match own.is_dir() {
@@ -109,8 +138,8 @@ pub fn check(target: &Path, suite: &dyn Suite, processes: usize, beside: bool) -
             false => Err(io::Error::other(format!("no earlier run left its files: no {}", own.display()))),
         };
     }
-    empty(target, beside).map_err(told)?;
-    space(target, suite.need(processes)).map_err(told)
+    empty(target, beside).map_err(|error| of(target, error))?;
+    space(target, suite.need(processes)).map_err(|error| of(target, error))
 }
 
 /// Nothing of an earlier run, and nothing at all unless that is allowed.

@@ -125,8 +125,10 @@ fn what_it_found_is_a_table_and_a_page() {
         assert!(close(report.rows[0].median.value, outcome.reports[0].rows[0].median.value));
     }
     let page = page(&reports, &Heading::default()).unwrap();
-    // Against the number of processes: the time of the seven phases that count operations, the value of all.
-    assert_eq!(page.matches("<svg").count(), 7 + PHASES.len());
+    // Against the number of processes: the time of an operation where a phase counts them (in seven), that of the whole phase
+    // where it counts bytes, and the value of all.
+    let (rates, bandwidths) = (7, PHASES.len() - 7);
+    assert_eq!(page.matches("<svg").count(), rates + bandwidths + PHASES.len());
     assert!(page.contains("ior-hard-read") && page.contains("score"));
 }
 
@@ -141,6 +143,10 @@ fn what_cannot_be_is_refused_before_any_test_begins() {
     let options = given(1, dir.path());
     let bounded = refused(&Options { seconds: Some(1.0), ..options.clone() });
     assert!(bounded.contains("--profile says how much is done"));
+    // What is wrong with a directory is no test's fault.
+    let away = dir.path().join("away");
+    let missing = refused(&Options { versus: Some(away.clone()), ..options.clone() });
+    assert_eq!(missing, format!("{} is not there: make it, or mount what is to be measured", away.display()));
     // The full form's files of so many processes: only the first test would not fit.
     let many = refused(&Options { processes: 1000, ..options });
     assert!(many.starts_with("ior: ") && many.contains("not enough space"), "{many}");

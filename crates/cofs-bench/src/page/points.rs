@@ -27,6 +27,8 @@ pub struct Point {
     pub value: [f64; 3],
     /// Microseconds that a process waited for an operation, on average; least, median, most of the repeats.
     pub mean_micros: [f64; 3],
+    /// From the first process's begin to the last one's end.
+    pub seconds: [f64; 3],
 }
 
 /// Something that was varied.
@@ -61,6 +63,7 @@ pub fn points(reports: &[Report], names: &[String]) -> Vec<Point> {
                 words: words.clone(),
                 value: spread(samples.iter().map(|figure| figure.value)),
                 mean_micros: spread(samples.iter().map(|figure| figure.mean_nanos / 1e3)),
+                seconds: spread(samples.iter().map(|figure| figure.seconds)),
             });
         }
     }
@@ -161,7 +164,7 @@ impl Axis {
     }
 
     pub fn labels(&self) -> Vec<String> {
-        self.values.iter().map(|value| short(*value)).collect()
+        self.values.iter().map(|value| setting(&self.name, *value)).collect()
     }
 
     pub fn counts_clients(&self) -> bool {
@@ -174,7 +177,7 @@ pub fn series_name(point: &Point, axis: &Axis, varied: &[Axis]) -> String {
     let mut name = point.target.clone();
     for other in varied.iter().filter(|other| *other != axis) {
         if let Some(value) = point.settings.get(&other.name) {
-            name.push_str(&format!(", {} {}", short(*value), other.name));
+            name.push_str(&format!(", {} {}", setting(&other.name, *value), other.name));
         }
     }
     if !point.words.is_empty() {
@@ -217,6 +220,35 @@ pub fn merged(places: impl Iterator<Item = (usize, [f64; 3])>) -> Vec<(usize, [f
         [low, middle, high]
     };
     all.into_iter().map(|(place, values)| (place, one(values))).collect()
+}
+
+/// Options that count bytes, of all suites.
+const BYTES: [&str; 11] = [
+    "append",
+    "block",
+    "buffer",
+    "large",
+    "least",
+    "most",
+    "read_bytes",
+    "region",
+    "small",
+    "transfer",
+    "write_bytes",
+];
+
+/// The value of an option in few letters: bytes as people say them, other numbers as [`short`] does.
+pub fn setting(name: &str, value: f64) -> String {
+    if !BYTES.contains(&name) || value < 1024.0 {
+        return short(value);
+    }
+    // A power of two is whole in its unit; 1000 KiB stay that.
+    let (unit, word) = match value {
+        v if v < 1_048_576.0 => (1024.0, "KiB"),
+        v if v < 1_073_741_824.0 => (1_048_576.0, "MiB"),
+        _ => (1_073_741_824.0, "GiB"),
+    };
+    format!("{} {word}", short(value / unit))
 }
 
 /// A number in few letters: `1500000` is `1.5M`.

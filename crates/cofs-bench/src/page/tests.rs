@@ -145,6 +145,45 @@ fn numbers_are_short() {
 }
 
 #[test]
+fn bytes_are_said_as_bytes() {
+    for (name, value, text) in [
+        ("transfer", 65_536.0, "64 KiB"),
+        ("transfer", 47_008.0, "45.9 KiB"),
+        ("block", 1_048_576.0, "1 MiB"),
+        ("large", 3_221_225_472.0, "3 GiB"),
+        ("small", 100.0, "100"),
+        ("files", 65_536.0, "65.5k"),
+    ] {
+        assert_eq!(points::setting(name, value), text);
+    }
+}
+
+#[test]
+fn bandwidth_of_clients_is_shown_as_execution_time_too() {
+    let one = |processes: usize, transfer: u64, seconds: f64| {
+        let mut one = report(processes, 1, 1.0);
+        one.suite = "btio".to_owned();
+        one.options = json!({"btio": {"class": "A", "buffer": transfer}});
+        let phase = Phase::new("write", Unit::MebibytesPerSecond);
+        let figure =
+            |factor: f64| Figure { value: 100.0 / seconds, seconds: seconds * factor, ..Figure::default() };
+        one.rows = vec![Row::new(&phase, &[figure(1.0)], &[figure(2.0)])];
+        one
+    };
+    let page = page(&[one(1, 1 << 20, 50.0), one(4, 1 << 20, 20.0)], &Heading::default()).unwrap();
+    for expected in ["<h3>Execution time against processes</h3>", "<h3>Bandwidth against processes</h3>"] {
+        assert!(page.contains(expected), "{expected}");
+    }
+    // The plot's own axis: up to 100 s, which the other directory took with one process.
+    let plot =
+        page.split("Execution time against").nth(1).unwrap().split("Bandwidth against").next().unwrap();
+    assert!(plot.contains("\n100\n") && !plot.contains("MiB/s"), "{plot}");
+    let page = super::page(&[one(4, 64 << 10, 50.0), one(4, 1 << 20, 20.0)], &Heading::default()).unwrap();
+    assert!(page.contains("\n64 KiB\n") && page.contains("\n1 MiB\n"));
+    assert!(!page.contains("Execution time"), "the buffer is no client");
+}
+
+#[test]
 fn nothing_to_compare_is_a_page_too() {
     let mut one = report(1, 100, 10.0);
     one.environments.pop();
