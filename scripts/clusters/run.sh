@@ -266,7 +266,7 @@ most_below() {
 
 most_mounts() { most_below "$1" "${EACH_MOUNTS[@]}"; }
 
-# Whether this cofs lets several mounts share a volume, before anything is started.
+# Whether this cofs lets several mounts share a volume, before anything is started: nothing but trying tells.
 check_sharing() {
     ((COFS_MOUNTS > 1)) || return 0
     local OUT=$WORK TITLE='' refused=''
@@ -274,7 +274,12 @@ check_sharing() {
     volume_up sharing "$COFS_MOUNTS" "$WORK/local/sharing" 2>/dev/null || refused=$(tail -n 1 "$WORK/log")
     STARTED=''
     if [[ -n $refused ]]; then
-        echo "compare-clusters: --cofs-mounts $COFS_MOUNTS: this cofs does not let several mounts share a volume ($refused); say 1" >&2
+        # A store that is in use is what was asked for; anything else that failed is told as it was, without the places of the trial.
+        case $refused in
+            *"in use"*) refused='this cofs lets one mount use a volume; say --cofs-mounts 1' ;;
+            *) refused="a trial of several mounts of one volume failed: ${refused//"$WORK"\//}" ;;
+        esac
+        echo "compare-clusters: --cofs-mounts $COFS_MOUNTS: $refused" >&2
         exit 2
     fi
     unmount_last "${#SERVED[@]}"
