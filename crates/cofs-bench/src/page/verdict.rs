@@ -254,6 +254,29 @@ mod tests {
     }
 
     #[test]
+    fn one_repeat_that_says_otherwise_or_too_little_is_no_help() {
+        let verdict = |ranges: &[[f64; 2]]| {
+            let all: Vec<Comparison> = ranges.iter().map(|range| comparison("x", 1, *range)).collect();
+            standings(&all)[0].verdict()
+        };
+        for (ranges, expected) in [
+            // Faster at the median, not in every repeat; slower the same.
+            (&[[0.9, 5.0]][..], Verdict::Alike),
+            (&[[0.1, 1.1]], Verdict::Alike),
+            // Surely faster by far more than it is surely slower elsewhere, and the reverse.
+            (&[[8.0, 9.0], [8.0, 9.0], [0.7, 0.8]], Verdict::Depends),
+            (&[[0.1, 0.2], [0.1, 0.2], [1.3, 1.4]], Verdict::Depends),
+            // Surely, but by too little.
+            (&[[1.01, 1.09]], Verdict::Depends),
+            (&[[0.95, 0.99]], Verdict::Depends),
+            (&[[1.1, 1.3]], Verdict::Helps),
+            (&[[0.7, 0.9]], Verdict::Hurts),
+        ] {
+            assert_eq!(verdict(ranges), expected, "{ranges:?}");
+        }
+    }
+
+    #[test]
     fn nothing_is_said_of_nothing() {
         assert!(standings(&[]).is_empty() && ratio_of(&[]).is_none());
     }
