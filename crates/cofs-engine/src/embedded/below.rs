@@ -114,54 +114,89 @@ impl Below {
     }
 }
 
-/// Neighbouring keys of a memtable that are of one family and, where they have numbers, without a gap; or several such that are small.
+/// Neighbouring keys of a family without a gap between their numbers; or several such, all small.
 struct Part {
     first: Key,
     bytes: usize,
     large: bool,
 }
 
-/// The keys that begin another table, in their order: between two parts of which one at least is large.
-fn cuts(memtable: &Memtable, keys: KeyShape) -> Result<Vec<Key>, EngineError> {
-    let family = |key: &[u8]| Key::from_slice(key.get(..keys.family_bytes).unwrap_or(key));
-    let mut parts: Vec<Part> = Vec::new();
-    let mut last: Option<(Key, Option<u64>)> = None;
-    memtable.visit(|key, value| {
-        let here = (family(key), (keys.number)(key));
-        let goes_on = last.as_ref().is_some_and(|last| last.0 == here.0 && adjoin(last.1, here.1));
-        last = Some(here);
-        let bytes = key.len() + value.map_or(0, <[u8]>::len);
-        match parts.last_mut().filter(|_| goes_on) {
-            Some(part) => {
-                part.bytes += bytes;
-                part.large |= part.bytes >= PART_BYTES_MIN;
-            }
-            None => {
-                join_small(&mut parts);
-                parts.push(Part { first: Key::from_slice(key), bytes, large: bytes >= PART_BYTES_MIN });
-            }
+/// The keys of one family in a memtable.
+struct Family {
+    name: Key,
+    bytes: usize,
+    parts: Vec<Part>,
+}
+
+impl Family {
+    fn is_large(&self) -> bool {
+        self.bytes >= PART_BYTES_MIN
+    }
+
+    fn begin_part(&mut self, key: &[u8]) {
+        self.join_small();
+        self.parts.push(Part { first: Key::from_slice(key), bytes: 0, large: false });
+    }
+
+    /// The last two parts, which are complete, are one if no table begins between them.
+    fn join_small(&mut self) {
+        if let [.., before, last] = self.parts.as_slice()
+            && !before.large
+            && !last.large
+        {
+            self.parts.pop();
         }
+    }
+
+    fn add(&mut self, bytes: usize) {
+        self.bytes += bytes;
+        if let Some(part) = self.parts.last_mut() {
+            part.bytes += bytes;
+            part.large |= part.bytes >= PART_BYTES_MIN;
+        }
+    }
+
+    fn cuts(&self) -> impl Iterator<Item = Key> {
+        let cut = self.parts.windows(2).filter(|pair| pair[0].large || pair[1].large);
+        cut.map(|pair| pair[1].first.clone())
+    }
+}
+
+/// The keys that begin another table, in their order: between two families or two parts of one, of which one at least is large.
+fn cuts(memtable: &Memtable, keys: KeyShape) -> Result<Vec<Key>, EngineError> {
+    let mut families: Vec<Family> = Vec::new();
+    let mut before = None;
+    memtable.visit(|key, value| {
+        let name = key.get(..keys.family_bytes).unwrap_or(key);
+        let number = (keys.number)(key);
+        if families.last().is_none_or(|family| family.name.as_slice() != name) {
+            families.push(Family { name: Key::from_slice(name), bytes: 0, parts: Vec::new() });
+            before = None;
+        }
+        if let Some(family) = families.last_mut() {
+            if family.parts.is_empty() || !adjoin(before, number) {
+                family.begin_part(key);
+            }
+            family.add(key.len() + value.map_or(0, <[u8]>::len));
+        }
+        before = number;
         Ok(())
     })?;
-    join_small(&mut parts);
-    let cut = parts.windows(2).filter(|pair| pair[0].large || pair[1].large);
-    Ok(cut.map(|pair| pair[1].first.clone()).collect())
+    families.iter_mut().for_each(Family::join_small);
+    let mut cuts = Vec::new();
+    for (at, family) in families.iter().enumerate() {
+        if at > 0 && (family.is_large() || families[at - 1].is_large()) {
+            cuts.extend(family.parts.first().map(|part| part.first.clone()));
+        }
+        cuts.extend(family.cuts());
+    }
+    Ok(cuts)
 }
 
 fn adjoin(one: Option<u64>, next: Option<u64>) -> bool {
     match (one, next) {
         (Some(one), Some(next)) => next.saturating_sub(one) <= 1,
         (one, next) => one == next,
-    }
-}
-
-/// The last two parts are one, if both are small and complete: no table begins between them.
-fn join_small(parts: &mut Vec<Part>) {
-    if let [.., before, last] = parts.as_slice()
-        && !before.large
-        && !last.large
-    {
-        parts.pop();
     }
 }
 
@@ -212,6 +247,9 @@ mod tests {
         let runs = [0..15, 100..115, 200..202, 300..303, 400..415];
         let cuts = cuts_of(runs.into_iter().flatten().map(|number| (b'n', number)));
         assert_eq!(cuts, [key(b'n', 100), key(b'n', 200), key(b'n', 400)], "two small ones share theirs");
+        // What follows with higher numbers must not lie under the range of a neighbour's table.
+        let tail = (0..15).chain(100..102).map(|number| (b'n', number)).chain([(b'x', 0)]);
+        assert_eq!(cuts_of(tail), [key(b'n', 100), key(b'x', 0)]);
         let gaps = (0..15).chain(100..115).map(|number| (b'x', number));
         assert!(cuts_of(gaps).is_empty(), "a family without numbers has no gaps");
     }
