@@ -86,7 +86,8 @@ impl World {
 }
 
 fn commit(intake: &Intake, number: u32) {
-    let value = vec![number as u8; 1 + number as usize * 37 % 700];
+    // Small ones and large ones in turn: stores into the mapping, and calls.
+    let value = vec![number as u8; 1 + number as usize * 37 % 1300];
     let put = |key: &[u8], value: Vec<u8>| Change::put(key, value);
     let numbered = put(&number.to_be_bytes(), value);
     intake.commit(&[put(b"head", number.to_be_bytes().to_vec()), numbered]).unwrap();
