@@ -76,8 +76,7 @@ pub(super) fn read(directory: &Path, write: bool) -> Result<Found, EngineError> 
         let memtable = Memtable::of_segment(bytes);
         let replayed = segment.replay(|changes| memtable.replay(changes)).map_err(reading)?;
         whole = replayed.ended;
-        found.unended =
-            (!whole).then_some(Tail { at: replayed.at, records: replayed.commits, ..Tail::default() });
+        found.unended = (!whole).then_some(Tail { at: replayed.at, records: replayed.commits });
         found.layers.push(Arc::new(Layer { segment, memtable: Arc::new(memtable) }));
     }
     Ok(found)

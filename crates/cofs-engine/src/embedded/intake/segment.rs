@@ -34,11 +34,6 @@ const HEADER_BYTES: usize = 36;
 /// Where the records begin.
 const RECORDS_AT: u64 = 64;
 const NAME_PREFIX: &str = "journal-";
-/// A record of so many bytes is written by a call: a store into a page that is not mapped yet, or was written back since, is a
-/// fault, and its write-back an interrupt of all CPUs; that costs more than the call.
-const CALL_BYTES: u64 = 1024;
-/// After a large record, so many small ones go by calls too: if more large ones follow, each of them would find a new page.
-const CALLS_AFTER: u32 = 4;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Header {
@@ -159,14 +154,10 @@ impl Segment {
     pub(super) fn append_at(&self, record: &mut Record, tail: &mut Tail) -> io::Result<()> {
         let place = Place { generation: self.header.generation, index: tail.records };
         let bytes = record.at(place);
-        let small = (bytes.len() as u64) < CALL_BYTES;
         match &self.mapping {
-            Some(mapping) if small && tail.calls == 0 && mapping.holds(tail.at, bytes.len()) => {
-                mapping.write(tail.at, bytes)?;
-            }
+            Some(mapping) if mapping.holds(tail.at, bytes.len()) => mapping.write(tail.at, bytes)?,
             _ => self.file.write_all_at(bytes, tail.at)?,
         }
-        tail.calls = if small { tail.calls.saturating_sub(1) } else { CALLS_AFTER };
         tail.at += record.len();
         tail.records += 1;
         Ok(())
@@ -218,13 +209,11 @@ impl Segment {
 pub(super) struct Tail {
     pub(super) at: u64,
     pub(super) records: u64,
-    /// The next so many records are written by calls, whatever their size.
-    pub(super) calls: u32,
 }
 
 impl Default for Tail {
     fn default() -> Self {
-        Self { at: RECORDS_AT, records: 0, calls: 0 }
+        Self { at: RECORDS_AT, records: 0 }
     }
 }
 
