@@ -21,7 +21,7 @@ use super::stripes::Noted;
 
 /// Records that a thread remembers; a power of two.
 const SLOTS: usize = 256;
-/// Larger values are read again: with those of all slots a thread keeps no more than this many KiB times a quarter.
+/// Larger values are read again, so that a thread keeps at most 256 KiB of them.
 const VALUE_BYTES_MAX: usize = 1024;
 
 /// One of the volumes of this process.
