@@ -29,14 +29,17 @@ pub enum Change {
 }
 
 impl Change {
+    /// `key` has `value` from then on.
     pub fn put(key: impl AsRef<[u8]>, value: impl Into<Bytes>) -> Self {
         Self::Put { key: Key::from_slice(key.as_ref()), value: value.into() }
     }
 
+    /// `key` has no value from then on.
     pub fn delete(key: impl AsRef<[u8]>) -> Self {
         Self::Delete { key: Key::from_slice(key.as_ref()) }
     }
 
+    /// The key that is changed.
     pub fn key(&self) -> &[u8] {
         match self {
             Self::Put { key, .. } | Self::Delete { key } => key,

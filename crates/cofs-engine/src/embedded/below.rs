@@ -114,11 +114,16 @@ impl Below {
     }
 }
 
-/// Neighbouring keys of a family without a gap between their numbers; or several such, all small.
+/// Neighbouring keys of a family without a gap between their numbers; or several such, all small, of which the first is counted.
 struct Part {
     first: Key,
     bytes: usize,
-    large: bool,
+}
+
+impl Part {
+    fn is_large(&self) -> bool {
+        self.bytes >= PART_BYTES_MIN
+    }
 }
 
 /// The keys of one family in a memtable.
@@ -135,14 +140,14 @@ impl Family {
 
     fn begin_part(&mut self, key: &[u8]) {
         self.join_small();
-        self.parts.push(Part { first: Key::from_slice(key), bytes: 0, large: false });
+        self.parts.push(Part { first: Key::from_slice(key), bytes: 0 });
     }
 
     /// The last two parts, which are complete, are one if no table begins between them.
     fn join_small(&mut self) {
         if let [.., before, last] = self.parts.as_slice()
-            && !before.large
-            && !last.large
+            && !before.is_large()
+            && !last.is_large()
         {
             self.parts.pop();
         }
@@ -152,12 +157,11 @@ impl Family {
         self.bytes += bytes;
         if let Some(part) = self.parts.last_mut() {
             part.bytes += bytes;
-            part.large |= part.bytes >= PART_BYTES_MIN;
         }
     }
 
     fn cuts(&self) -> impl Iterator<Item = Key> {
-        let cut = self.parts.windows(2).filter(|pair| pair[0].large || pair[1].large);
+        let cut = self.parts.windows(2).filter(|pair| pair[0].is_large() || pair[1].is_large());
         cut.map(|pair| pair[1].first.clone())
     }
 }

@@ -39,6 +39,7 @@ pub struct EmbeddedOptions {
     /// Read only: nothing below is changed, and no lock is taken, so that the state seen is that of the
     /// moment of opening. Commits fail with EROFS.
     pub read_only: bool,
+    /// What is known of the keys.
     pub keys: KeyShape,
 }
 
