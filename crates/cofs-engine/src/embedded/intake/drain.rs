@@ -22,6 +22,10 @@ use crate::{
 const AGAIN: Duration = Duration::from_millis(500);
 /// How long it lets compaction work that has fallen behind.
 const CATCHING_UP: Duration = Duration::from_millis(20);
+/// A pause of the commits.
+const PAUSE: Duration = Duration::from_secs(2);
+/// Removals that do not stay in memory when the commits pause: below stand the bytes that they set free.
+const REMOVALS_MANY: usize = 4096;
 pub(in crate::embedded) const THREAD: &str = "cofs-drain";
 
 /// The drain of one intake; ended by dropping it.
@@ -41,6 +45,8 @@ pub(super) struct Slot {
 pub(super) enum Job {
     Prepare(Slot, Header),
     Drain(Arc<Layer>),
+    /// Commits pause, and much of what they removed could come back.
+    EndSegment,
 }
 
 /// What a failure means for what comes after.
@@ -104,7 +110,13 @@ impl Intake {
             if let [_, .., oldest] = &layers[..] {
                 return Some(Job::Drain(Arc::clone(oldest)));
             }
-            self.changed.wait(&mut work);
+            let before = self.committed.load(Ordering::Relaxed);
+            let pause = self.changed.wait_for(&mut work, PAUSE).timed_out();
+            let removals = layers.first().map_or(0, |layer| layer.memtable.removals());
+            let quiet = pause && self.committed.load(Ordering::Relaxed) == before;
+            if quiet && removals >= REMOVALS_MANY && work.spare.is_some() {
+                return Some(Job::EndSegment);
+            }
         }
     }
 
@@ -115,8 +127,19 @@ impl Intake {
                 self.rest(&mut self.work.lock(), CATCHING_UP);
                 Ok(())
             }
+            Job::EndSegment => self.end_segment(),
             Job::Drain(layer) => drain(layer, below).map(|()| self.drained(layer)),
         }
+    }
+
+    /// Lets the next segment begin, if one is ready.
+    fn end_segment(&self) -> Result<(), Failure> {
+        let mut writer = self.writer.lock();
+        // While the writer is locked nobody else takes it.
+        if self.work.lock().spare.is_none() {
+            return Ok(());
+        }
+        self.next_segment(&mut writer, false).map_err(Failure::Lasting)
     }
 
     /// Until the drain is to end, the reserve is wanted, or `time` is over.

@@ -31,6 +31,8 @@ struct Table {
     versions: BTreeMap<Key, Version>,
     commits: u64,
     bytes: usize,
+    /// Changes that removed a key, whether or not it had a value.
+    removals: usize,
 }
 
 pub(in crate::embedded) struct Memtable {
@@ -50,6 +52,7 @@ const JOURNAL_BYTES_PER_KEY: u64 = 64;
 impl Table {
     fn put(&mut self, key: Key, value: Option<Bytes>, scans: &[u64]) {
         let commit = self.commits;
+        self.removals += usize::from(value.is_none());
         self.bytes += ENTRY_OVERHEAD_BYTES + value.as_ref().map_or(0, Bytes::len);
         match self.versions.entry(key) {
             std::collections::btree_map::Entry::Vacant(vacant) => {
@@ -131,6 +134,11 @@ impl Memtable {
     /// Keys that it gives a value.
     pub(in crate::embedded) fn keys(&self) -> usize {
         self.table.read().versions.len()
+    }
+
+    /// Changes that removed a key.
+    pub(in crate::embedded) fn removals(&self) -> usize {
+        self.table.read().removals
     }
 
     /// Visits the newest versions in the order of their keys. The table is locked meanwhile: for one that

@@ -1,0 +1,98 @@
+//! What was removed gives its space back, without a remount and though nothing else is written.
+
+mod common;
+
+use std::time::{Duration, Instant};
+
+use cofs_engine::{EmbeddedEngine, EmbeddedOptions, Engine, KeyShape};
+use common::{MEMORY_BYTES, changes, commit};
+use rand::{Rng, SeedableRng, rngs::SmallRng, seq::SliceRandom};
+
+const VALUE_BYTES: usize = 4096;
+const NUMBERS: u64 = 9000;
+
+fn open(directory: &std::path::Path) -> EmbeddedEngine {
+    let mut options = EmbeddedOptions::new(directory, MEMORY_BYTES);
+    options.create = true;
+    options.keys =
+        KeyShape { family_bytes: 1, number: |key| key.get(1..)?.try_into().ok().map(u64::from_be_bytes) };
+    EmbeddedEngine::open(&options).unwrap()
+}
+
+fn key(number: u64) -> Vec<u8> {
+    [b"B", &number.to_be_bytes()[..]].concat()
+}
+
+fn value(rng: &mut SmallRng) -> Vec<u8> {
+    let mut value = vec![0; VALUE_BYTES];
+    rng.fill(&mut value[..]);
+    value
+}
+
+/// A store full of values that do not compress, in several sequences that grow side by side.
+fn full(directory: &std::path::Path) -> EmbeddedEngine {
+    let engine = open(directory);
+    let mut rng = SmallRng::seed_from_u64(1);
+    for step in 0..NUMBERS / 3 {
+        let numbers = [0, 1, 2].map(|sequence| sequence * (NUMBERS / 3) + step);
+        let puts = numbers.map(|number| cofs_engine::Change::put(key(number), value(&mut rng)));
+        commit(&engine, &changes(puts.into()));
+    }
+    engine
+}
+
+fn remove(engine: &EmbeddedEngine, numbers: &[u64]) {
+    for &number in numbers {
+        commit(engine, &changes(vec![cofs_engine::Change::delete(key(number))]));
+    }
+}
+
+/// Waits until the store takes no more than `bytes`.
+fn shrinks_to(engine: &EmbeddedEngine, bytes: u64) {
+    let from = Instant::now();
+    while engine.stats().disk_bytes > bytes {
+        let taken = engine.stats().disk_bytes;
+        assert!(from.elapsed() < Duration::from_secs(120), "{taken} bytes are still taken, not {bytes}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+#[test]
+fn space_comes_back_whatever_the_order_of_removal() {
+    for seed in 0..2 {
+        let directory = tempfile::tempdir().unwrap();
+        let empty = open(directory.path()).stats().disk_bytes;
+        let engine = full(directory.path());
+        let before = engine.stats().disk_bytes;
+        assert!(before - empty > NUMBERS * VALUE_BYTES as u64 * 3 / 4, "{before} {empty}");
+        let (kept, mut removed): (Vec<u64>, Vec<u64>) = (0..NUMBERS).partition(|number| number % 50 == 7);
+        if seed > 0 {
+            removed.shuffle(&mut SmallRng::seed_from_u64(seed));
+        }
+        remove(&engine, &removed);
+        shrinks_to(&engine, empty + (before - empty) / 3);
+        assert!(kept.iter().all(|&number| engine.get(&key(number)).unwrap().unwrap().len() == VALUE_BYTES));
+        assert!(removed.iter().all(|&number| engine.get(&key(number)).unwrap().is_none()));
+        drop(engine);
+        let engine = open(directory.path());
+        assert!(kept.iter().all(|&number| engine.get(&key(number)).unwrap().is_some()));
+        assert!(removed.iter().all(|&number| engine.get(&key(number)).unwrap().is_none()));
+    }
+}
+
+#[test]
+fn a_store_that_is_closed_while_space_comes_back_loses_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut engine = full(directory.path());
+    for part in 0..10_u64 {
+        let range = part * (NUMBERS / 10)..(part + 1) * (NUMBERS / 10);
+        remove(&engine, &range.filter(|number| number % 10 != 0).collect::<Vec<_>>());
+        std::thread::sleep(Duration::from_millis(3 * part));
+        drop(engine);
+        engine = open(directory.path());
+        for number in 0..NUMBERS {
+            let gone = number < (part + 1) * (NUMBERS / 10) && number % 10 != 0;
+            assert_eq!(engine.get(&key(number)).unwrap().is_none(), gone, "{number}");
+        }
+    }
+}
