@@ -98,7 +98,7 @@ impl Intake {
             if work.stopping {
                 return None;
             }
-            let layers = self.layers.read().clone();
+            let layers = self.layers.read().live.clone();
             // First the segment that a commit may wait for.
             if work.spare.is_none()
                 && let Some(slot) = work.free_slot()
@@ -187,7 +187,7 @@ impl Intake {
     pub(super) fn drained(&self, layer: &Arc<Layer>) {
         let slot = layer.segment.slot;
         let mut work = self.work.lock();
-        self.layers.write().pop();
+        self.layers.write().drained();
         work.free.push(Free { slot, generation: layer.segment.header.generation });
         self.heal(&mut work);
         self.changed.notify_all();

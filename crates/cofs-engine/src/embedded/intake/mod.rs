@@ -8,7 +8,8 @@
 //!
 //! Invariants:
 //! - a layer (a segment and its memtable) is readable until RocksDB has all of it; readers ask the layers first,
-//!   the newest first, and then RocksDB;
+//!   the newest first, and then RocksDB. Point reads find its memtable for some time longer: what was made
+//!   lately is what is read, and a memtable answers in a fraction of RocksDB's time;
 //! - a segment is on stable storage before any of it goes to RocksDB: so what RocksDB holds is never newer than what
 //!   the journal keeps, and after a power cut the commits that are left are a prefix;
 //! - a segment's file is used again only when RocksDB has put its commits on stable storage, and the next segment's
@@ -67,6 +68,39 @@ impl Layer {
     }
 }
 
+/// What readers ask before RocksDB, newest first.
+#[derive(Default)]
+struct Layers {
+    /// Those that RocksDB does not have. The first one is written to.
+    live: SmallVec<[Arc<Layer>; SLOTS as usize]>,
+    /// Older ones, which it has: as many as there is memory for.
+    drained: SmallVec<[Arc<Memtable>; SLOTS as usize]>,
+}
+
+impl Layers {
+    fn begin(&mut self, layer: Arc<Layer>) {
+        self.live.insert(0, layer);
+        self.let_go();
+    }
+
+    /// The oldest live one has been drained.
+    fn drained(&mut self) {
+        if let Some(layer) = self.live.pop() {
+            self.drained.insert(0, Arc::clone(&layer.memtable));
+        }
+        self.let_go();
+    }
+
+    /// The oldest first: what is left must not be older than what RocksDB has.
+    fn let_go(&mut self) {
+        self.drained.truncate((SLOTS as usize).saturating_sub(self.live.len()));
+    }
+
+    fn memtables(&self) -> impl Iterator<Item = &Arc<Memtable>> {
+        self.live.iter().map(|layer| &layer.memtable).chain(&self.drained)
+    }
+}
+
 struct Writer {
     /// The layer that commits go to; none in a store opened for reading.
     layer: Option<Arc<Layer>>,
@@ -110,8 +144,7 @@ pub(super) struct Intake {
     directory: PathBuf,
     segment_bytes: u64,
     writer: Mutex<Writer>,
-    /// Newest first; the first one is written to.
-    layers: RwLock<SmallVec<[Arc<Layer>; SLOTS as usize]>>,
+    layers: RwLock<Layers>,
     work: Mutex<Work>,
     /// There is no space below: only what makes room is taken.
     full: AtomicBool,
@@ -184,7 +217,7 @@ impl Intake {
             directory: directory.to_owned(),
             segment_bytes,
             writer: Mutex::new(Writer { layer, tail: Tail::default(), commits: 1 }),
-            layers: RwLock::new(layers.into()),
+            layers: RwLock::new(Layers { live: layers.into(), ..Layers::default() }),
             work: Mutex::new(work),
             full: AtomicBool::new(false),
             changed: Condvar::new(),
@@ -230,7 +263,7 @@ impl Intake {
         writer.tail = Tail::default();
         // Under the drain's lock, or it might miss this between its look and its sleep.
         let _work = self.work.lock();
-        self.layers.write().insert(0, layer);
+        self.layers.write().begin(layer);
         self.changed.notify_all();
         Ok(())
     }
@@ -264,14 +297,14 @@ impl Intake {
     /// `Some(None)`: known to be absent. `None`: RocksDB knows.
     pub(super) fn get(&self, key: &[u8]) -> Option<Option<Bytes>> {
         let hash = KeyHash::of(key);
-        self.layers.read().iter().find_map(|layer| layer.memtable.get(hash, key))
+        self.layers.read().memtables().find_map(|memtable| memtable.get(hash, key))
     }
 
-    /// Looks at one state of the layers and of what `below` opens: cursors of the layers, newest first.
+    /// Looks at one state of the live layers and of what `below` opens: cursors of the layers, newest first.
     pub(super) fn look<T>(&self, start: &[u8], end: &[u8], below: impl FnOnce() -> T) -> (Overlay, T) {
         let layers = self.layers.read();
         let cursor = |layer: &Arc<Layer>| Cursor::new(Arc::clone(&layer.memtable), start, end);
-        let cursors = layers.iter().map(cursor).collect();
+        let cursors = layers.live.iter().map(cursor).collect();
         // While the layers are held none of them is taken away: what is drained meanwhile is seen twice, not never.
         (Overlay { cursors }, below())
     }
@@ -287,7 +320,7 @@ impl Intake {
         }
         let (commits, layers) = {
             let writer = self.writer.lock();
-            (writer.commits, self.layers.read().clone())
+            (writer.commits, self.layers.read().live.clone())
         };
         self.sync_layers(&layers).map_err(|error| self.poison(self.failed("syncing", &error)))?;
         *synced = commits;
@@ -301,11 +334,11 @@ impl Intake {
         newest.segment.sync()
     }
 
-    /// Bytes in memory, estimated, and keys (one that several layers have counts as often).
+    /// Bytes in memory, estimated, and keys that RocksDB may not have (one that several layers have counts as often).
     pub(super) fn bytes_and_keys(&self) -> (usize, usize) {
         let layers = self.layers.read();
-        let one = |layer: &Arc<Layer>| (layer.memtable.bytes(), layer.memtable.keys());
-        layers.iter().map(one).fold((0, 0), |sum, next| (sum.0 + next.0, sum.1 + next.1))
+        let bytes = layers.memtables().map(|memtable| memtable.bytes()).sum();
+        (bytes, layers.live.iter().map(|layer| layer.memtable.keys()).sum())
     }
 
     fn failed(&self, doing: &str, error: &std::io::Error) -> EngineError {
