@@ -19,6 +19,7 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
 };
 
+use parking_lot::Mutex;
 use rustix::{
     fs::{FallocateFlags, fallocate},
     io::Errno,
@@ -112,8 +113,8 @@ pub(super) fn allocate(directory: &Path, slot: u32, bytes: u64) -> io::Result<(F
 /// A file in use.
 pub(super) struct Segment {
     file: File,
-    /// Where stores will do.
-    mapping: Option<Mapping>,
+    /// Where stores will do, until it is ended.
+    mapping: Mutex<Option<Mapping>>,
     pub(super) slot: u32,
     pub(super) header: Header,
     /// It is ended, and on stable storage.
@@ -141,20 +142,20 @@ impl Segment {
         } else {
             file.sync_data()?;
         }
-        let mapping = Mapping::new(&file, bytes);
+        let mapping = Mutex::new(Mapping::new(&file, bytes));
         Ok(Self { file, mapping, slot, header, synced: AtomicBool::new(false) })
     }
 
     /// Opens a file in use.
     pub(super) fn open(directory: &Path, slot: u32, header: Header, write: bool) -> io::Result<Self> {
         let file = File::options().read(true).write(write).open(path(directory, slot))?;
-        Ok(Self { file, mapping: None, slot, header, synced: AtomicBool::new(false) })
+        Ok(Self { file, mapping: Mutex::new(None), slot, header, synced: AtomicBool::new(false) })
     }
 
     pub(super) fn append_at(&self, record: &mut Record, tail: &mut Tail) -> io::Result<()> {
         let place = Place { generation: self.header.generation, index: tail.records };
         let bytes = record.at(place);
-        match &self.mapping {
+        match &*self.mapping.lock() {
             Some(mapping) if mapping.holds(tail.at, bytes.len()) => mapping.write(tail.at, bytes)?,
             _ => self.file.write_all_at(bytes, tail.at)?,
         }
@@ -197,6 +198,8 @@ impl Segment {
     /// The same for a segment that is ended: once.
     pub(super) fn sync_ended(&self) -> io::Result<()> {
         if !self.synced.load(Ordering::Acquire) {
+            // A sync of pages that are mapped interrupts the other CPUs for each of them.
+            drop(self.mapping.lock().take());
             self.sync()?;
             self.synced.store(true, Ordering::Release);
         }
