@@ -2,7 +2,8 @@
 
 use crate::{
     Report,
-    report::{Figure, Row, said},
+    report::{Figure, Row},
+    settings,
 };
 
 const HEADING: &[&str] = &[
@@ -55,7 +56,7 @@ fn cells(
     let ratio = row.versus.as_ref().filter(|_| target == 0).map(|versus| versus.ratio.to_string());
     [
         report.suite.clone(),
-        said(&report.options).trim_end_matches(',').to_owned(),
+        settings::said(&report.options),
         report.processes.to_string(),
         report.conditions.nodes.len().to_string(),
         row.phase.clone(),
@@ -65,8 +66,8 @@ fn cells(
         (repeat + 1).to_string(),
         f.value.to_string(),
         f.seconds.to_string(),
-        f.operations.to_string(),
-        f.bytes.to_string(),
+        f.work.operations.to_string(),
+        f.work.bytes.to_string(),
         f.mean_nanos.to_string(),
         f.p50_nanos.to_string(),
         f.p99_nanos.to_string(),

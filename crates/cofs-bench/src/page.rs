@@ -17,7 +17,8 @@ use self::{
 };
 use crate::{
     Report, Unit,
-    report::{Row, duration, number},
+    report::{Row, duration, median, number},
+    settings,
 };
 
 type Drawn<T = ()> = Result<T, Box<dyn Error>>;
@@ -129,9 +130,8 @@ fn per_phase(compared: &[(&Report, &Row)]) -> Vec<Mark> {
             None => marks.push((name, vec![versus.ratio], least, most)),
         }
     }
-    let finite = |(name, mut all, low, high): (String, Vec<f64>, f64, f64)| {
-        all.sort_by(f64::total_cmp);
-        let middle = all.get(all.len() / 2).copied()?;
+    let finite = |(name, all, low, high): (String, Vec<f64>, f64, f64)| {
+        let middle = median(all.into_iter())?;
         let drawn = [low, middle, high].iter().all(|ratio| ratio.is_finite() && *ratio > 0.0);
         drawn.then_some(Mark { name, low, middle, high })
     };
@@ -252,19 +252,19 @@ fn plots(body: &mut String, points: &[&Point], axis: &Axis, varied: &[Axis], mea
 }
 
 fn tables(body: &mut String, at: usize, report: &Report, names: &[String]) -> Drawn {
-    let options = crate::report::said(&report.options);
+    let options = settings::said(&report.options);
     // What is drawn already need not be read as numbers, too.
     let open = at == 0 && report.conditions.group.is_none();
     let group = report.conditions.group.iter().chain(&report.conditions.names);
     let group: String = group.map(|word| format!("{word}, ")).collect();
     writeln!(
         body,
-        "<details{}><summary>{}{}: {} {} processes</summary>",
+        "<details{}><summary>{}{}: {}; {}</summary>",
         if open { " open" } else { "" },
         escape(&group),
         escape(&report.suite),
         escape(&options),
-        report.processes
+        settings::processes(report.processes)
     )?;
     let compared = report.rows.iter().any(|row| row.versus.is_some());
     let mut heading =
@@ -308,7 +308,8 @@ fn tables(body: &mut String, at: usize, report: &Report, names: &[String]) -> Dr
         .nodes
         .iter()
         .map(|node| {
-            format!("{} ({} processes in {})", node.host, node.processes, node.directories.join(", "))
+            let processes = settings::processes(node.processes);
+            format!("{} ({processes} in {})", node.host, node.directories.join(", "))
         })
         .collect();
     let mut notes = vec![

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{Environment, Phase, Unit};
+use crate::{Environment, Phase, Unit, settings};
 
 /// One measurement of one phase.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
@@ -23,18 +23,13 @@ pub struct Figure {
     pub clock_error_nanos: u64,
     /// From the first worker's begin to the last one's end.
     pub seconds: f64,
-    pub operations: u64,
-    /// How many of them were timed one by one; of operations that take less than a reading of the clock is worth, some
+    /// How many operations were timed one by one; of those that take less than a reading of the clock is worth, some
     /// stand for the others.
     #[serde(default)]
     pub timed: u64,
-    pub bytes: u64,
-    /// What the suite counted besides.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub counts: BTreeMap<String, u64>,
-    /// Seconds of the parts that the suite names.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub spans: BTreeMap<String, f64>,
+    /// What all processes did.
+    #[serde(flatten)]
+    pub work: Work,
     /// What each process did.
     pub processes: Vec<Part>,
 }
@@ -44,6 +39,13 @@ pub struct Figure {
 pub struct Part {
     pub begin: f64,
     pub end: f64,
+    #[serde(flatten)]
+    pub work: Work,
+}
+
+/// What was done, by one process or by all.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct Work {
     pub operations: u64,
     pub bytes: u64,
     /// What the suite counted besides.
@@ -59,7 +61,7 @@ pub struct Part {
 pub struct Row {
     pub phase: String,
     pub unit: Unit,
-    /// The repeat in the middle.
+    /// The repeat in the middle; of two in the middle the slower.
     pub median: Figure,
     /// The least and the greatest value.
     pub range: [f64; 2],
@@ -142,7 +144,7 @@ impl Row {
         Self {
             phase: phase.name.to_owned(),
             unit: phase.unit,
-            median: middle(samples),
+            median: middle(phase.unit, samples),
             range,
             versus,
             samples: samples.to_vec(),
@@ -156,19 +158,33 @@ impl Versus {
             true => a.value / b.value,
             false => b.value / a.value,
         };
-        let mut ratios: Vec<f64> = samples.iter().zip(other).map(ratio).collect();
-        ratios.sort_by(f64::total_cmp);
-        let median = ratios.get(ratios.len() / 2).copied().unwrap_or(f64::NAN);
-        let ratio_range = range(ratios.iter().copied());
-        Self { median: middle(other), ratio: median, ratio_range, samples: other.to_vec() }
+        let ratios = || samples.iter().zip(other).map(ratio);
+        Self {
+            median: middle(unit, other),
+            ratio: median(ratios()).unwrap_or(f64::NAN),
+            ratio_range: range(ratios()),
+            samples: other.to_vec(),
+        }
     }
 }
 
-/// The sample whose value is the median.
-fn middle(samples: &[Figure]) -> Figure {
+/// The sample whose value is the median. Where two are in the middle it is the slower, so that no figure is better than what
+/// half of the repeats reached.
+fn middle(unit: Unit, samples: &[Figure]) -> Figure {
     let mut sorted = samples.to_vec();
     sorted.sort_by(|a, b| a.value.total_cmp(&b.value));
-    sorted.into_iter().nth(samples.len() / 2).unwrap_or_default()
+    let above = if unit.more_is_better() { samples.len().saturating_sub(1) / 2 } else { samples.len() / 2 };
+    sorted.into_iter().nth(above).unwrap_or_default()
+}
+
+/// The median of numbers above 0, none if there are none; between two in the middle, what is as many times the lesser as it
+/// is part of the greater, so that the median of ratios is the same whichever way round they are.
+pub(crate) fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    let high = *values.get(values.len() / 2)?;
+    let low = *values.get((values.len() - 1) / 2)?;
+    Some(if values.len().is_multiple_of(2) { (low * high).sqrt() } else { high })
 }
 
 pub(crate) fn range(values: impl Iterator<Item = f64>) -> [f64; 2] {
@@ -202,14 +218,16 @@ impl Spread {
 
 /// The report for people.
 pub fn table(report: &Report) -> String {
-    let Report { suite, processes, repeats, .. } = report;
-    let mut out = format!("{suite}: {} processes {processes}, median of {repeats}\n", said(&report.options));
+    let Report { suite, repeats, .. } = report;
+    let (told, by) = (settings::said(&report.options), settings::processes(report.processes));
+    let mut out = format!("{suite}: {told}; {by}, median of {repeats}\n");
     for (letter, environment) in ["A", "B"].iter().zip(&report.environments) {
         out.push_str(&format!("{letter}  {environment}\n"));
     }
     let compared = report.rows.iter().any(|row| row.versus.is_some());
-    let mut rows = vec![heading(compared)];
-    rows.extend(report.rows.iter().map(cells));
+    let together = report.processes > 1;
+    let mut rows = vec![heading(together, compared)];
+    rows.extend(report.rows.iter().map(|row| cells(row, together)));
     out.push_str(&columns(&rows));
     for (letter, form) in ["A", "B"].iter().zip(&report.original) {
         let sign = if compared { format!("{letter}\n") } else { String::new() };
@@ -218,30 +236,22 @@ pub fn table(report: &Report) -> String {
     out
 }
 
-/// The options that a suite was given, without those that were not.
-pub(crate) fn said(options: &Value) -> String {
-    let of_suite = options.as_object().and_then(|kind| kind.values().next()).and_then(Value::as_object);
-    let given = of_suite.into_iter().flatten().filter_map(|(name, value)| match value {
-        Value::Null | Value::Bool(false) => None,
-        Value::Bool(true) => Some(format!("{name},")),
-        Value::String(text) => Some(format!("{name} {text},")),
-        value => Some(format!("{name} {value},")),
-    });
-    given.collect::<Vec<_>>().join(" ")
-}
-
-fn heading(compared: bool) -> Vec<String> {
+fn heading(together: bool, compared: bool) -> Vec<String> {
     let mut words = vec!["phase", "A", "spread", "unit", "p50", "p99", "p99.9", "max"];
+    if together {
+        words.push("skew");
+    }
     if compared {
         words.extend(["B", "A/B", "least", "most"]);
     }
     words.into_iter().map(str::to_owned).collect()
 }
 
-fn cells(row: &Row) -> Vec<String> {
-    let Figure { value, p50_nanos, p99_nanos, p999_nanos, max_nanos, .. } = row.median;
+fn cells(row: &Row, together: bool) -> Vec<String> {
+    let Figure { value, p50_nanos, p99_nanos, p999_nanos, max_nanos, skew_nanos, .. } = row.median;
     let mut cells = vec![row.phase.clone(), number(value), spread(row), row.unit.name().to_owned()];
     cells.extend([p50_nanos, p99_nanos, p999_nanos, max_nanos].map(duration));
+    cells.extend(together.then(|| duration(skew_nanos)));
     if let Some(versus) = &row.versus {
         let [least, most] = versus.ratio_range;
         cells.push(number(versus.median.value));
@@ -307,6 +317,22 @@ mod tests {
         assert_eq!((versus.ratio, versus.ratio_range), (2.0, [1.0, 3.0]));
         let row = Row::new(&time, &figures(&[1.0]), &figures(&[4.0]));
         assert_eq!(row.versus.unwrap().ratio, 4.0);
+    }
+
+    #[test]
+    fn of_two_in_the_middle_none_is_made_better() {
+        let rate = Phase::new("x", Unit::OperationsPerSecond);
+        let time = Phase::new("x", Unit::Seconds);
+        let (slow, quick) = (figures(&[10.0, 40.0]), figures(&[40.0, 10.0]));
+        let row = Row::new(&rate, &slow, &quick);
+        assert_eq!((row.median.value, row.versus.as_ref().unwrap().median.value), (10.0, 10.0));
+        // A quarter in one repeat, four times in the other.
+        assert_eq!(row.versus.unwrap().ratio, 1.0);
+        assert_eq!(Row::new(&time, &slow, &[]).median.value, 40.0);
+        for (values, expected) in [(&[3.0][..], 3.0), (&[9.0, 1.0], 3.0), (&[5.0, 1.0, 7.0], 5.0)] {
+            assert_eq!(median(values.iter().copied()), Some(expected));
+        }
+        assert_eq!(median([].into_iter()), None);
     }
 
     #[test]

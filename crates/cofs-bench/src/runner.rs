@@ -11,7 +11,7 @@ use crate::{
     crew::{Crew, Gathering},
     meeting::{Door, connect},
     message::{Job, Order, Setup, VERSION},
-    report::{Conditions, Figure, Part, Row},
+    report::{Conditions, Figure, Part, Row, Work},
     scratch::{self, Scratch},
     worker::{Done, Loss, serve},
 };
@@ -173,12 +173,12 @@ fn figure(unit: Unit, done: &[Done], clock_error_nanos: u64) -> Figure {
     let begin = done.iter().map(|d| d.begin).min().unwrap_or_default();
     let end = done.iter().map(|d| d.end).max().unwrap_or_default();
     let seconds = (end.saturating_sub(begin)).max(1) as f64 / 1e9;
-    let bytes: u64 = done.iter().map(|d| d.bytes).sum();
     let mut latencies = Latencies::default();
     done.iter().for_each(|d| latencies.add(&d.latencies));
+    let work = work(done);
     let value = match unit {
-        Unit::OperationsPerSecond => latencies.count() as f64 / seconds,
-        Unit::MebibytesPerSecond => bytes as f64 / f64::from(1 << 20) / seconds,
+        Unit::OperationsPerSecond => work.operations as f64 / seconds,
+        Unit::MebibytesPerSecond => work.bytes as f64 / f64::from(1 << 20) / seconds,
         Unit::Seconds => seconds,
     };
     Figure {
@@ -189,35 +189,27 @@ fn figure(unit: Unit, done: &[Done], clock_error_nanos: u64) -> Figure {
         p999_nanos: latencies.quantile(0.999),
         max_nanos: latencies.max(),
         seconds,
-        operations: latencies.count(),
         timed: done.iter().map(|d| d.timed + d.singles).sum(),
-        bytes,
         skew_nanos: done.iter().map(|d| d.begin).max().unwrap_or_default().saturating_sub(begin),
         clock_error_nanos,
-        counts: counts(done),
-        spans: spans(done),
+        work,
         processes: done.iter().map(|d| part(d, begin)).collect(),
     }
 }
 
 fn part(done: &Done, begin: u64) -> Part {
     let seconds = |time: u64| time.saturating_sub(begin) as f64 / 1e9;
-    Part {
-        begin: seconds(done.begin),
-        end: seconds(done.end),
-        operations: done.latencies.count(),
-        bytes: done.bytes,
-        counts: done.counts.clone(),
-        spans: spans(std::slice::from_ref(done)),
-    }
+    Part { begin: seconds(done.begin), end: seconds(done.end), work: work(std::slice::from_ref(done)) }
 }
 
-fn counts(done: &[Done]) -> BTreeMap<String, u64> {
-    let mut sums = BTreeMap::new();
+/// What these did together.
+fn work(done: &[Done]) -> Work {
+    let mut counts = BTreeMap::new();
     for (name, count) in done.iter().flat_map(|d| &d.counts) {
-        *sums.entry(name.clone()).or_default() += count;
+        *counts.entry(name.clone()).or_default() += count;
     }
-    sums
+    let operations = done.iter().map(|d| d.latencies.count()).sum();
+    Work { operations, bytes: done.iter().map(|d| d.bytes).sum(), counts, spans: spans(done) }
 }
 
 /// Seconds from the first worker's begin of a part to the last one's end.

@@ -5,6 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use cofs_types::size::show_size;
 use rustix::fs::{Access, access, statvfs};
 
 use crate::{Need, Suite};
@@ -167,7 +168,8 @@ fn space(target: &Path, need: Need) -> io::Result<()> {
     let has = statvfs(target)?;
     let free = has.f_bavail.saturating_mul(has.f_frsize);
     if need.bytes > free {
-        let text = format!("not enough space: {} bytes are needed, {free} are free", need.bytes);
+        let [needed, free] = [need.bytes, free].map(show_size);
+        let text = format!("not enough space: {needed} are needed, {free} are free");
         return Err(io::Error::other(text));
     }
     // File systems that make inodes as they go say that they have none, or none free.

@@ -13,6 +13,7 @@ mod python;
 mod source;
 mod tree;
 
+use clap::{Args, Command};
 use serde::{Deserialize, Serialize};
 
 pub use self::{
@@ -40,6 +41,17 @@ macro_rules! kinds {
         }
 
         impl Kind {
+            #[cfg(test)]
+            pub(crate) const NAMES: &[&str] = &[$(stringify!($kind)),*];
+
+            /// The options of the suite of this name, as the command line has them.
+            pub(crate) fn command(suite: &str) -> Option<Command> {
+                $(if stringify!($kind).eq_ignore_ascii_case(suite) {
+                    return Some($kind::augment_args(Command::new(stringify!($kind))));
+                })*
+                None
+            }
+
             pub fn suite(&self) -> &dyn Suite {
                 match self {
                     $(Self::$kind(suite) => suite),*

@@ -38,9 +38,13 @@ fn a_shared_file_is_the_cube_and_each_form_makes_its_own_calls() {
             assert_eq!(kernel.count(call, &["btio.out>"]), dumps * calls, "{words} {phase}");
             assert_eq!(kernel.sum(call, &["btio.out>"]), dumps * DUMP);
             let told = figure(&report, phase);
-            assert_eq!((told.operations, told.bytes), (dumps * calls, dumps * DUMP), "{words} {phase}");
+            assert_eq!(
+                (told.work.operations, told.work.bytes),
+                (dumps * calls, dumps * DUMP),
+                "{words} {phase}"
+            );
         }
-        assert_eq!(figure(&report, "verify").counts["errors"], 0, "{words}");
+        assert_eq!(figure(&report, "verify").work.counts["errors"], 0, "{words}");
         let bytes = fs::read(dir.path().join("cofs-bench-btio/btio.out")).unwrap();
         assert_eq!(bytes.len() as u64, dumps * DUMP);
         assert!(numbers(&bytes).enumerate().all(|(place, number)| number == place as f64), "{words}");
@@ -69,7 +73,7 @@ fn epio_has_a_file_of_records_for_each_process() {
     }
     all.sort();
     assert!(all.into_iter().eq(0..3 * DUMP / 8));
-    assert_eq!(figure(&report, "verify").counts["errors"], 0);
+    assert_eq!(figure(&report, "verify").work.counts["errors"], 0);
 }
 
 #[test]
@@ -85,7 +89,7 @@ fn numbers_that_differ_are_found() {
         }
         fs::write(&path, bytes).unwrap();
         let report = measured(&options(suite::<Btio>(&format!("{words} -k --verify")), 4, dir.path()));
-        assert_eq!(figure(&report, "verify").counts["errors"], 3);
+        assert_eq!(figure(&report, "verify").work.counts["errors"], 3);
         assert!(report.original[0].contains("UNSUCCESSFUL (3 numbers differ)"));
         measured(&options(suite::<Btio>(&format!("{words} --verify")), 4, dir.path()));
         assert_eq!(names(dir.path()).len(), 0);

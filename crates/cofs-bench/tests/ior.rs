@@ -25,8 +25,8 @@ fn a_shared_file_is_written_and_read_once() {
         Witness::watch(&options(suite::<Ior>("-w -r -b 8K -t 2K -s 3 -e -g -W -C"), 2, dir.path()));
     let (write, read) = (figure(&report, "write"), figure(&report, "read"));
     for (told, figure) in [("write", write), ("read", read)] {
-        assert_eq!((figure.operations, figure.bytes), (24, 48 << 10), "{told}");
-        assert_eq!(figure.spans.keys().collect::<Vec<_>>(), ["access", "close", "open"]);
+        assert_eq!((figure.work.operations, figure.work.bytes), (24, 48 << 10), "{told}");
+        assert_eq!(figure.work.spans.keys().collect::<Vec<_>>(), ["access", "close", "open"]);
     }
     assert_eq!(kernel.count("openat", &["testFile", "O_CREAT"]), 2);
     assert_eq!(kernel.count("pwrite64", &["testFile"]), 24);
@@ -36,7 +36,7 @@ fn a_shared_file_is_written_and_read_once() {
     assert_eq!(kernel.sum("pread64", &["testFile"]), 96 << 10);
     assert_eq!(kernel.count("fsync", &["testFile"]), 2);
     assert_eq!(kernel.count("unlink", &["testFile"]), 1);
-    assert_eq!(figure(&report, "write check").counts["errors"], 0);
+    assert_eq!(figure(&report, "write check").work.counts["errors"], 0);
     assert_eq!(names(dir.path()).len(), 0);
 }
 
@@ -58,7 +58,7 @@ fn blocks_lie_where_ior_puts_them() {
 fn a_file_for_each_process() {
     let dir = TempDir::new().unwrap();
     let (report, kernel) = Witness::watch(&options(suite::<Ior>("-F -b 4K -t 1K -k -Y -B"), 2, dir.path()));
-    assert_eq!(figure(&report, "write").bytes, 8 << 10);
+    assert_eq!(figure(&report, "write").work.bytes, 8 << 10);
     for process in 0..2 {
         let name = format!("testFile.0000000{process}");
         assert_eq!(kernel.count("openat", &[&name, "O_CREAT", "O_DIRECT"]), 1);
@@ -76,9 +76,9 @@ fn at_random_every_transfer_is_done_once_by_someone() {
     for words in ["-w -r -z -b 64K -t 1K -s 2 -W -k -l", "-w -r -z -F -b 64K -t 1K -s 2 -W -k -l"] {
         let dir = TempDir::new().unwrap();
         let report = measured(&options(suite::<Ior>(words), 2, dir.path()));
-        assert_eq!(figure(&report, "write").operations, 256, "{words}");
-        assert_eq!(figure(&report, "read").operations, 256);
-        assert_eq!(figure(&report, "write check").counts["errors"], 0);
+        assert_eq!(figure(&report, "write").work.operations, 256, "{words}");
+        assert_eq!(figure(&report, "read").work.operations, 256);
+        assert_eq!(figure(&report, "write check").work.counts["errors"], 0);
         let (_, bytes) = files(dir.path());
         assert_eq!(bytes, 256 << 10);
     }
@@ -96,7 +96,7 @@ fn words_that_were_not_written_are_counted() {
     for (words, errors) in [("-R -k -G 27", 2), ("-W -k -G 27", 2), ("-R -k -G 28", 514)] {
         let report = measured(&options(suite::<Ior>(&format!("{words} -b 4K -t 1K")), 2, dir.path()));
         let phase = report.rows[0].phase.clone();
-        assert_eq!(figure(&report, &phase).counts["errors"], errors, "{words}");
+        assert_eq!(figure(&report, &phase).work.counts["errors"], errors, "{words}");
         assert!(report.original[0].contains(&format!("incorrect data ({phase}): {errors} errors")));
     }
     assert!(
@@ -112,9 +112,9 @@ fn the_hard_form_is_47008_bytes_of_each_in_turn() {
     let (report, kernel) = Witness::watch(&options(suite::<Ior>("--hard -s 5 -w -R -k"), 3, dir.path()));
     for (call, phase) in [("pwrite64", "write"), ("pread64", "read")] {
         assert_eq!(kernel.count(call, &["testFile", ", 47008, "]), 15);
-        assert_eq!(figure(&report, phase).bytes, 15 * 47008);
+        assert_eq!(figure(&report, phase).work.bytes, 15 * 47008);
     }
-    assert_eq!(figure(&report, "read").counts["errors"], 0);
+    assert_eq!(figure(&report, "read").work.counts["errors"], 0);
     let bytes = fs::read(dir.path().join("cofs-bench-ior/testFile")).unwrap();
     let in_turn = bytes.chunks(47008).map(|block| block[4]);
     assert!(in_turn.eq((0..15).map(|block| block % 3)));
@@ -128,10 +128,10 @@ fn time_ends_writing_and_what_was_not_written_is_not_read() {
         let report = measured(&options(suite::<Ior>(&format!("{words} -k")), 2, dir.path()));
         let write = figure(&report, "write");
         let (_, bytes) = files(dir.path());
-        assert_eq!(write.bytes, bytes, "{words}");
-        assert!(write.spans["stonewall"] >= 1.0 && write.counts["stonewall bytes"] <= bytes);
-        assert!(figure(&report, "read").bytes <= bytes);
-        let [a, b] = [0, 1].map(|process: usize| write.processes[process].bytes);
+        assert_eq!(write.work.bytes, bytes, "{words}");
+        assert!(write.work.spans["stonewall"] >= 1.0 && write.work.counts["stonewall bytes"] <= bytes);
+        assert!(figure(&report, "read").work.bytes <= bytes);
+        let [a, b] = [0, 1].map(|process: usize| write.processes[process].work.bytes);
         assert!(a == b || !words.contains("wear"), "{a} and {b}");
     }
 }

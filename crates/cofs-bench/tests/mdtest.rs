@@ -18,6 +18,7 @@ fn every_operation_that_is_told_was_done() {
         ("tree creation", "mkdir", &["mdtest_tree"][..], 7 + 42),
         ("directory creation", "mkdir", &["/dir.mdtest."], 42),
         ("directory stat", "statx", &["/dir.mdtest."], 42),
+        ("directory rename", "rename", &["/dir.mdtest."], 42),
         ("directory removal", "rmdir", &["/dir.mdtest."], 42),
         ("file creation", "openat", &[file, "O_CREAT"], 42),
         ("file stat", "statx", &[file, "AT_FDCWD"], 42),
@@ -27,14 +28,14 @@ fn every_operation_that_is_told_was_done() {
     ] {
         assert_eq!(kernel.count(call, words), operations, "{phase} in the kernel");
         let told = if phase.starts_with("tree") { 7 } else { 42 };
-        assert_eq!(figure(&report, phase).operations, told, "{phase} in the report");
+        assert_eq!(figure(&report, phase).work.operations, told, "{phase} in the report");
     }
     assert_eq!(kernel.sum("pwrite64", &[file]), 42 * 100);
-    assert_eq!(figure(&report, "file creation").bytes, 42 * 100);
+    assert_eq!(figure(&report, "file creation").work.bytes, 42 * 100);
     assert_eq!(kernel.count("fsync", &[file]), 42);
     assert_eq!(kernel.sum("pread64", &[file]), 42 * 60);
-    assert_eq!(figure(&report, "file read").bytes, 42 * 60);
-    assert!(figure(&report, "file read").counts.is_empty());
+    assert_eq!(figure(&report, "file read").work.bytes, 42 * 60);
+    assert!(figure(&report, "file read").work.counts.is_empty());
     assert_eq!(names(dir.path()).len(), 0);
 }
 
@@ -127,12 +128,45 @@ fn the_tree_that_stands_is_mdtests_and_a_later_run_finds_it() {
         cofs_bench::run(&options(suite::<Mdtest>("-C -F -n 5"), 2, dir.path()), &mut |_| {}).unwrap_err();
     assert!(error.to_string().contains("cofs-bench-mdtest"));
     let report = measured(&options(suite::<Mdtest>("-T -E -F -n 5 -z 1 -b 2 -L -u -N 1"), 2, dir.path()));
-    assert_eq!(figure(&report, "file stat").operations, 8);
+    assert_eq!(figure(&report, "file stat").work.operations, 8);
     assert_eq!(names(dir.path()).len(), expected.len());
     let report = measured(&options(suite::<Mdtest>("-r -F -n 5 -z 1 -b 2 -L -u -N 1"), 2, dir.path()));
-    assert_eq!(figure(&report, "file removal").operations, 8);
-    assert_eq!(figure(&report, "tree removal").operations, 6);
+    assert_eq!(figure(&report, "file removal").work.operations, 8);
+    assert_eq!(figure(&report, "tree removal").work.operations, 6);
     assert_eq!(names(dir.path()).len(), 0);
+}
+
+#[test]
+fn directories_are_renamed_in_a_circle_and_all_names_stay() {
+    let dir = TempDir::new().unwrap();
+    // Two directories of the tree with three items of each process; the last but one, and with -N that of the next process.
+    let words = "-D -I 3 -z 1 -b 1";
+    measured(&options(suite::<Mdtest>(&format!("{words} -C")), 2, dir.path()));
+    let before = names(dir.path());
+    let again = options(suite::<Mdtest>(&format!("{words} -U -N 1")), 2, dir.path());
+    let (report, kernel) = Witness::watch(&again);
+    assert_eq!(names(dir.path()), before);
+    let phases: Vec<&str> = report.rows.iter().map(|row| row.phase.as_str()).collect();
+    assert_eq!(phases, ["directory rename"]);
+    assert_eq!(figure(&report, "directory rename").work.operations, 12);
+    let name = |path: &str| path.rsplit_once("/dir.mdtest.").unwrap().1.to_owned();
+    let mut circles: Vec<Vec<(String, String)>> = Vec::new();
+    for lines in kernel.order("rename", &["/dir.mdtest."]) {
+        let paths = lines.iter().map(|line| line.split('"').collect::<Vec<_>>());
+        circles.push(paths.map(|words| (name(words[1]), name(words[3]))).collect());
+    }
+    circles.sort();
+    let expected = [0, 1].map(|owner| {
+        let items = [0, 1, 2, 3, 4].map(|item| format!("{owner}.{item}"));
+        let mut from = items.to_vec();
+        from.push(format!("{owner}.0-XX"));
+        let to = [vec![format!("{owner}.0-XX")], items.to_vec()].concat();
+        from.into_iter().zip(to).collect::<Vec<_>>()
+    });
+    assert_eq!(circles, expected);
+    // One directory goes nowhere.
+    let alone = measured(&options(suite::<Mdtest>("-D -n 1"), 2, TempDir::new().unwrap().path()));
+    assert!(alone.rows.iter().all(|row| row.phase != "directory rename"));
 }
 
 #[test]
@@ -144,14 +178,14 @@ fn the_hard_form_is_files_of_3901_bytes_in_one_directory() {
     assert_eq!(kernel.sum("pwrite64", &[one]), 30 * 3901);
     assert_eq!(kernel.sum("pread64", &[one]), 30 * 3901);
     assert!(report.rows.iter().all(|row| !row.phase.starts_with("directory")));
-    assert!(figure(&report, "file read").counts.is_empty(), "verified");
+    assert!(figure(&report, "file read").work.counts.is_empty(), "verified");
 }
 
 #[test]
 fn trees_are_as_many_as_n_and_i_say() {
     let dir = TempDir::new().unwrap();
     let (report, kernel) = Witness::watch(&options(suite::<Mdtest>("-F -n 12 -I 4"), 2, dir.path()));
-    assert_eq!(figure(&report, "tree creation").operations, 3);
+    assert_eq!(figure(&report, "tree creation").work.operations, 3);
     for tree in 0..3 {
         let of_tree = format!("test-dir.0-{tree}/mdtest_tree.0/file.");
         assert_eq!(kernel.count("openat", &[&of_tree, "O_CREAT"]), 8);
@@ -166,12 +200,12 @@ fn after_a_stonewall_all_have_as_many_files_as_the_fastest() {
     let report = measured(&options(suite::<Mdtest>("-C -T -F -n 100000000 -W 1"), 2, dir.path()));
     let created = figure(&report, "file creation");
     let files = names(dir.path()).iter().filter(|name| name.starts_with('f')).count() as u64;
-    assert_eq!(created.operations, files);
-    assert_eq!(created.processes[0].operations, created.processes[1].operations);
-    assert_eq!(figure(&report, "file stat").operations, files);
-    let at_wall = created.counts["stonewall items"];
+    assert_eq!(created.work.operations, files);
+    assert_eq!(created.processes[0].work.operations, created.processes[1].work.operations);
+    assert_eq!(figure(&report, "file stat").work.operations, files);
+    let at_wall = created.work.counts["stonewall items"];
     assert!(0 < at_wall && at_wall <= files, "{at_wall} of {files}");
-    assert!(created.spans["stonewall"] >= 1.0);
+    assert!(created.work.spans["stonewall"] >= 1.0);
     assert!(report.original[0].contains("File create (stonewall)"));
 }
 
@@ -187,7 +221,7 @@ fn bytes_that_are_not_those_written_are_counted() {
     std::fs::write(base.join("file.mdtest.0.2"), bytes).unwrap();
     for (words, wrong) in [("-E -F -n 4 -e 64", 1), ("-E -F -n 4 -e 64 -X", 2)] {
         let report = measured(&options(suite::<Mdtest>(words), 1, dir.path()));
-        assert_eq!(figure(&report, "file read").counts["verification errors"], wrong);
+        assert_eq!(figure(&report, "file read").work.counts["verification errors"], wrong);
     }
 }
 
@@ -200,14 +234,14 @@ fn the_table_is_mdtests() {
     let text = &report.original[0];
     assert!(text.starts_with("2 tasks, 10 files/directories\n\nSUMMARY rate: (of 3 iterations)\n"));
     assert!(text.contains("\nSUMMARY time: (of 3 iterations)\n"));
-    let titles: Vec<&str> = text
-        .lines()
-        .filter_map(|line| line.strip_prefix("   "))
-        .filter_map(|line| line.split_once(':').map(|(title, _)| title.trim()))
-        .collect();
+    // A title in 22 letters, and four numbers of 14.
+    let lines = || text.lines().filter_map(|line| line.strip_prefix("   ")).filter(|line| line.contains('.'));
+    assert!(lines().all(|line| line.len() == 22 + 4 * 15 && line[23..].split_whitespace().count() == 4));
+    let titles: Vec<&str> = lines().map(|line| line[..22].trim()).collect();
     let expected = [
         "Directory creation",
         "Directory stat",
+        "Directory rename",
         "Directory removal",
         "File creation",
         "File stat",
@@ -231,6 +265,8 @@ fn what_cannot_be_is_refused_first() {
         ("-n 1 -w 2G", 2, "at most 1G"),
         ("-n 8 -W 1 -z 1", 2, "-W works in one directory"),
         ("-n 8 -N 2", 2, "-N must be less"),
+        ("-n 8 -U -F", 2, "-U renames directories"),
+        ("-n 1 -U", 2, "-U needs two directories"),
         ("-I 1 -z 30 -b 3", 2, "too large"),
         ("-n 1000000000000000", 2, "not enough inodes"),
         ("-n 1000000 -w 1G", 2, "not enough space"),

@@ -18,11 +18,11 @@ fn every_operation_that_is_told_was_done() {
             ("append", "open", "O_WRONLY|O_APPEND"),
         ] {
             assert_eq!(kernel.count(call, &[place, more]), 21, "{phase} in the kernel");
-            assert_eq!(figure(&report, phase).operations, 21, "{phase} in the report");
+            assert_eq!(figure(&report, phase).work.operations, 21, "{phase} in the report");
         }
         assert_eq!(kernel.count("write", &[place]), 21);
         assert_eq!(kernel.sum("write", &[place]), 2100);
-        assert_eq!(figure(&report, "append").bytes, 2100);
+        assert_eq!(figure(&report, "append").work.bytes, 2100);
         assert_eq!(kernel.count("unlink", &[place]) + kernel.count("unlinkat", &[place]), 21);
         assert_eq!(kernel.count("open", &[place]), 42, "nothing else was opened");
         assert_eq!(names(dir.path()).len(), 0);
@@ -54,9 +54,9 @@ fn time_bounds_every_phase_and_the_rest_follows_what_was_made() {
     let mut options = options(suite::<Metabench>("-n 1000000 -a 1 --own"), 2, dir.path());
     options.seconds = Some(0.2);
     let report = common::measured(&options);
-    let made = figure(&report, "create").operations;
+    let made = figure(&report, "create").work.operations;
     assert!((1..2_000_000).contains(&made), "{made}");
-    assert!(figure(&report, "append").operations <= made);
+    assert!(figure(&report, "append").work.operations <= made);
     assert_eq!(names(dir.path()).len(), 0);
 }
 

@@ -19,7 +19,8 @@ fn every_byte_that_is_told_was_moved() {
         let (report, kernel) = Witness::watch(&options(suite::<Mptio>(&words), 2, dir.path()));
         // Six threads; eight blocks in order, five at random.
         let (order, random) = (6 * 8, 6 * 5);
-        let told = TESTS.map(|test| (figure(&report, test).operations, figure(&report, test).bytes >> 12));
+        let told =
+            TESTS.map(|test| (figure(&report, test).work.operations, figure(&report, test).work.bytes >> 12));
         assert_eq!(
             told,
             [(order, order), (order, order), (random, random), (random, random), (random, 2 * random)]
@@ -33,7 +34,7 @@ fn every_byte_that_is_told_was_moved() {
         assert_eq!(opened, 5 * 6, "each thread opens its file for each test");
         assert_eq!(kernel.count("openat", &[file, "O_DIRECT"]) > 0, words.contains("direct"));
         let parts = &figure(&report, "random read").processes;
-        assert!(parts.iter().all(|part| part.operations == 15 && part.bytes == 15 << 12));
+        assert!(parts.iter().all(|part| part.work.operations == 15 && part.work.bytes == 15 << 12));
         assert_eq!(names(dir.path()).len(), 0);
     }
 }
@@ -128,7 +129,7 @@ fn a_block_device_is_taken_only_when_that_is_said_and_it_is_free() {
         assert!(fs::read(&image).unwrap().iter().all(|byte| *byte == 0), "untouched");
     }
     let report = run("-t 2 -r 64K -b 4K --overwrite --direct").unwrap();
-    assert_eq!(figure(&report, "sequential write").bytes, 256 << 10);
+    assert_eq!(figure(&report, "sequential write").work.bytes, 256 << 10);
     let written = fs::read(&image).unwrap();
     assert!(written[..256 << 10].iter().any(|byte| *byte != 0));
     assert!(written[256 << 10..].iter().all(|byte| *byte == 0), "nothing beyond the regions");

@@ -50,11 +50,11 @@ fn by_hand(outcome: &Outcome, other: bool) -> Vec<(bool, f64)> {
     };
     let data = |report, phase| {
         let figure = of(report, phase);
-        (true, figure.bytes as f64 / figure.seconds / 1073741824.0)
+        (true, figure.work.bytes as f64 / figure.seconds / 1073741824.0)
     };
     let metadata = |report, phase| {
         let figure = of(report, phase);
-        (false, figure.operations as f64 / figure.seconds / 1000.0)
+        (false, figure.work.operations as f64 / figure.seconds / 1000.0)
     };
     let cold = outcome.reports[4].rows.iter().any(|row| row.phase == "find cold");
     // 30 files in a directory in a directory.

@@ -30,8 +30,8 @@ fn sixty_four_workers_run_on_this_machine() {
     let dir = TempDir::new().unwrap();
     let report = run(&Options { processes: 64, ..options(640, dir.path()) }, &mut |_| {}).unwrap();
     for row in &report.rows {
-        assert_eq!((row.median.operations, row.median.processes.len()), (640, 64), "{}", row.phase);
-        assert!(row.median.processes.iter().all(|part| part.operations == 10), "{}", row.phase);
+        assert_eq!((row.median.work.operations, row.median.processes.len()), (640, 64), "{}", row.phase);
+        assert!(row.median.processes.iter().all(|part| part.work.operations == 10), "{}", row.phase);
     }
     assert_eq!(report.conditions.nodes.len(), 1);
     assert_eq!(entries(dir.path()), 0);
@@ -45,7 +45,7 @@ fn workers_take_other_mounts_of_the_file_system_in_turn() {
     std::os::unix::fs::symlink(dir.path(), &mount).unwrap();
     let options = Options { processes: 4, mounts: vec![mount.clone()], ..options(40, dir.path()) };
     let report = run(&options, &mut |_| {}).unwrap();
-    assert_eq!(report.rows.first().unwrap().median.operations, 40);
+    assert_eq!(report.rows.first().unwrap().median.work.operations, 40);
     // A directory that is not the same one is noticed.
     let options = Options { mounts: vec![others.path().to_owned()], beside: true, ..options };
     let error = run(&options, &mut |_| {}).unwrap_err().to_string();
@@ -68,14 +68,14 @@ fn warm_ups_do_not_count_and_time_ends_a_phase() {
     let options = Options { suite: suite::<Metarates>("--files 100000"), ..options };
     let report = run(&options, &mut |step| rounds.push((step.done, step.of))).unwrap();
     for row in &report.rows {
-        assert_eq!((row.samples.len(), row.median.operations), (1, 3), "{}", row.phase);
+        assert_eq!((row.samples.len(), row.median.work.operations), (1, 3), "{}", row.phase);
     }
     let steps = rounds.len();
     assert_eq!(rounds, (0..steps).map(|done| (done, steps)).collect::<Vec<_>>());
     assert_eq!(steps % 3, 0);
     let large = Options { suite: suite::<Io>("--large 8M --random 1000"), ..options };
     let report = run(&large, &mut |_| {}).unwrap();
-    let operations = |phase: &str| report.samples(phase, 0).first().unwrap().operations;
+    let operations = |phase: &str| report.samples(phase, 0).first().unwrap().work.operations;
     // The write of one piece, and the fsync.
     assert_eq!((operations("write"), operations("read"), operations("random read")), (6, 3, 3));
     assert_eq!(entries(dir.path()), 0);
@@ -95,7 +95,7 @@ fn a_rank() {
         Options { processes: size, place: Some(place.clone()), ..options(files, Path::new(next())) };
     let result = match rank {
         0 => run(&options, &mut |_| {}).map(|report| {
-            println!("phases {} operations {}", report.rows.len(), report.rows[0].median.operations);
+            println!("phases {} operations {}", report.rows.len(), report.rows[0].median.work.operations);
         }),
         _ => join(&options, &place),
     };
@@ -203,7 +203,7 @@ fn a_rank_of_a_launcher() {
     match place.rank {
         0 => {
             let report = run(&own, &mut |_| {}).unwrap();
-            println!("processes {} operations {}", report.processes, report.rows[0].median.operations);
+            println!("processes {} operations {}", report.processes, report.rows[0].median.work.operations);
         }
         _ => join(&own, &place).unwrap(),
     }
@@ -223,21 +223,50 @@ fn a_rank_that_was_told_something_else_ends_the_run_before_anything_is_written()
     assert_eq!(entries(dir.path()), 0);
 }
 
+/// What a rank of another version says first, in the frame that all versions read.
+fn joins_from_the_past(meeting: &str) -> std::net::TcpStream {
+    use std::io::Write;
+    let word = r#"{"version":"0.0.1 (0)","rank":1,"job":{},"host":"old","process":7,"boot":"","can_drop_caches":false,"environments":[]}"#;
+    let mut stream = knock(meeting);
+    stream.write_all(&(word.len() as u32).to_be_bytes()).unwrap();
+    stream.write_all(word.as_bytes()).unwrap();
+    stream
+}
+
+/// Connects to rank 0, as soon as it is there.
+fn knock(meeting: &str) -> std::net::TcpStream {
+    loop {
+        match std::net::TcpStream::connect(meeting) {
+            Ok(stream) => break stream,
+            Err(_) => thread::sleep(Duration::from_millis(10)),
+        }
+    }
+}
+
+#[test]
+fn a_rank_of_another_version_ends_the_run_before_anything_is_written() {
+    let dir = TempDir::new().unwrap();
+    let meeting = format!("127.0.0.1:{}", free_port());
+    let first = rank(None, 0, 2, 40, &meeting, dir.path());
+    let mut old = joins_from_the_past(&meeting);
+    let (status, text) = first.end(PATIENCE);
+    assert!(!status.success());
+    assert!(text.contains("rank 1 on old (process 7) is of version 0.0.1 (0), rank 0 of "), "{text}");
+    let mut told = Vec::new();
+    old.read_to_end(&mut told).unwrap();
+    assert!(String::from_utf8_lossy(&told).contains("is of version 0.0.1 (0)"), "it is told, too");
+    assert_eq!(entries(dir.path()), 0);
+}
+
 #[test]
 fn strangers_at_the_port_are_no_business_of_the_run() {
     use std::io::Write;
     let dir = TempDir::new().unwrap();
     let meeting = format!("127.0.0.1:{}", free_port());
     let first = rank(None, 0, 2, 40, &meeting, dir.path());
-    let stranger = || loop {
-        match std::net::TcpStream::connect(&meeting) {
-            Ok(stream) => break stream,
-            Err(_) => thread::sleep(Duration::from_millis(10)),
-        }
-    };
-    let silent = stranger();
-    stranger().write_all(b"GET / HTTP/1.0\r\n\r\n").unwrap();
-    stranger().write_all(&[0, 0, 0, 2, b'{', b'}']).unwrap();
+    let silent = knock(&meeting);
+    knock(&meeting).write_all(b"GET / HTTP/1.0\r\n\r\n").unwrap();
+    knock(&meeting).write_all(&[0, 0, 0, 2, b'{', b'}']).unwrap();
     let second = rank(None, 1, 2, 40, &meeting, dir.path());
     for rank in [first, second] {
         let (status, text) = rank.end(PATIENCE);

@@ -42,10 +42,10 @@ fn metarates_asks_the_kernel_for_what_it_tells() {
         let words = format!("--files 25 --small 300 {words}");
         let (report, kernel) = Witness::watch(&options(suite::<Metarates>(&words), 3, dir.path()));
         for row in &report.rows {
-            assert_eq!(row.median.operations, 25, "{}", row.phase);
+            assert_eq!(row.median.work.operations, 25, "{}", row.phase);
         }
         let told = |names: &[&str]| -> u64 {
-            names.iter().flat_map(|name| report.samples(name, 0)).map(|figure| figure.operations).sum()
+            names.iter().flat_map(|name| report.samples(name, 0)).map(|figure| figure.work.operations).sum()
         };
         // A machine may have the older call, without `at`, or not.
         let asked = |calls: &[&str], words: &[&str]| -> u64 {
@@ -77,13 +77,16 @@ fn io_moves_the_bytes_that_it_tells() {
     let (writes, reads) =
         (["write", "rewrite", "random write"], ["read", "read cold", "random read", "random read cold"]);
     // Of each process: three pieces and an fsync.
-    assert_eq!(figure(&report, "write").operations, 2 * 4);
-    assert_eq!(kernel.sum("pwrite64", &["/large-"]), sum(&writes, |figure| figure.bytes));
-    assert_eq!(kernel.sum("pread64", &["/large-"]), sum(&reads, |figure| figure.bytes));
-    assert_eq!(kernel.count("pread64", &["/large-"]), sum(&reads, |figure| figure.operations));
+    assert_eq!(figure(&report, "write").work.operations, 2 * 4);
+    assert_eq!(kernel.sum("pwrite64", &["/large-"]), sum(&writes, |figure| figure.work.bytes));
+    assert_eq!(kernel.sum("pread64", &["/large-"]), sum(&reads, |figure| figure.work.bytes));
+    assert_eq!(kernel.count("pread64", &["/large-"]), sum(&reads, |figure| figure.work.operations));
     let fsyncs = kernel.count("fsync", &["/large-"]);
     assert_eq!(fsyncs, 2 * 3);
-    assert_eq!(kernel.count("pwrite64", &["/large-"]) + fsyncs, sum(&writes, |figure| figure.operations));
+    assert_eq!(
+        kernel.count("pwrite64", &["/large-"]) + fsyncs,
+        sum(&writes, |figure| figure.work.operations)
+    );
 }
 
 #[test]
@@ -122,11 +125,11 @@ fn an_epoch_reads_every_file_once_in_an_order_of_its_own() {
     let (report, kernel) = Witness::watch(&options);
     let epochs = ["read", "read again"];
     for phase in ["make", "read", "read again"] {
-        assert_eq!(figure(&report, phase).operations, 50, "{phase}");
-        assert_eq!(figure(&report, phase).bytes, figure(&report, "make").bytes, "{phase}");
+        assert_eq!(figure(&report, phase).work.operations, 50, "{phase}");
+        assert_eq!(figure(&report, phase).work.bytes, figure(&report, "make").work.bytes, "{phase}");
     }
-    assert_eq!(kernel.sum("write", &["/class-"]), figure(&report, "make").bytes);
-    assert_eq!(kernel.sum("read", &["/class-"]), 2 * figure(&report, "make").bytes);
+    assert_eq!(kernel.sum("write", &["/class-"]), figure(&report, "make").work.bytes);
+    assert_eq!(kernel.sum("read", &["/class-"]), 2 * figure(&report, "make").work.bytes);
     for number in 0..50 {
         let file = format!("/{number:09}.bin\"");
         assert_eq!(kernel.count("openat", &[&file, "O_CREAT"]), 1, "{file}");
@@ -147,9 +150,9 @@ fn time_bounds_a_data_set_and_its_epochs_read_what_was_made() {
     let mut options = options(suite::<Dataset>("-n 1000000 --least 8 --most 8"), 2, dir.path());
     options.seconds = Some(0.2);
     let report = measured(&options);
-    let made = figure(&report, "make").operations;
+    let made = figure(&report, "make").work.operations;
     assert!((2..1_000_000).contains(&made), "{made}");
-    assert!((1..=made).contains(&figure(&report, "read").operations));
+    assert!((1..=made).contains(&figure(&report, "read").work.operations));
     assert_eq!(names(dir.path()).len(), 0);
 }
 

@@ -6,8 +6,6 @@
 
 use std::{collections::BTreeSet, fmt::Write};
 
-use cofs_types::size::show_size;
-
 use super::{
     Drawn,
     chart::{Line, Scale, lines},
@@ -15,7 +13,10 @@ use super::{
     points::{self, Axis, Point, points},
     verdict::{self, Comparison, comparisons, operation, ratio_of, sentences},
 };
-use crate::{Report, Unit};
+use crate::{
+    Report, Unit,
+    settings::{short, size},
+};
 
 /// The order of suites; others follow.
 const SUITES: &[&str] = &["metarates", "metabench", "mdtest"];
@@ -251,7 +252,7 @@ impl<'a> Chapter<'a> {
         };
         let points: Vec<&Point> = self.points.iter().filter(mine).collect();
         let Some((points, at)) = most_varied(&points, axis, fixed) else { return Ok(()) };
-        let axis = axis_of(&points, axis);
+        let axis = Axis::of(&points, axis);
         if axis.values.len() < 2 {
             return Ok(());
         }
@@ -263,9 +264,9 @@ impl<'a> Chapter<'a> {
         let mut colored = colored(&names);
         colored.retain(|(_, place, name)| {
             let mine = points.iter().filter(|point| point.place == *place && point.target == *name);
-            axis_of(&mine.copied().collect::<Vec<_>>(), &axis.name).values.len() > 1
+            Axis::of(&mine.copied().collect::<Vec<_>>(), &axis.name).values.len() > 1
         });
-        let fixed = at.map(|at| format!(", {} {fixed}", points::short(at))).unwrap_or_default();
+        let fixed = at.map(|at| format!(", {} {fixed}", short(at))).unwrap_or_default();
         let sizes = points.first().map(|point| sizes(point)).unwrap_or_default();
         let rates = points.iter().any(|point| point.unit == Unit::OperationsPerSecond);
         let what = if rates { "Time per operation" } else { "Bandwidth" };
@@ -307,8 +308,7 @@ fn measured(point: &Point) -> [f64; 3] {
 fn sizes(point: &Point) -> String {
     let said = |name: &str, words: &str| {
         let bytes = point.settings.get(name).filter(|bytes| **bytes > 0.0)?;
-        let size = show_size(*bytes as u64).replace(".00 ", " ").replace(".0 ", " ");
-        Some(format!(", {words} {size}"))
+        Some(format!(", {words} {}", size(*bytes)))
     };
     match point.suite.as_str() {
         "metarates" => said("small", "written files of"),
@@ -328,23 +328,16 @@ fn sharing(suite: &str, own: bool) -> &'static str {
     }
 }
 
-fn axis_of(points: &[&Point], name: &str) -> Axis {
-    let mut values: Vec<f64> = points.iter().filter_map(|point| point.settings.get(name)).copied().collect();
-    values.sort_by(f64::total_cmp);
-    values.dedup();
-    Axis { name: name.to_owned(), values }
-}
-
 /// The points at that value of `fixed` (if they have such a setting) at which `axis` has most values, and the value.
 fn most_varied<'p>(points: &[&'p Point], axis: &str, fixed: &str) -> Option<(Vec<&'p Point>, Option<f64>)> {
-    let values = axis_of(points, fixed).values;
+    let values = Axis::of(points, fixed).values;
     if values.is_empty() {
         return (!points.is_empty()).then(|| (points.to_vec(), None));
     }
     let at = |value: f64| -> Vec<&Point> {
         points.iter().filter(|point| point.settings.get(fixed) == Some(&value)).copied().collect()
     };
-    let best = values.into_iter().max_by_key(|value| axis_of(&at(*value), axis).values.len())?;
+    let best = values.into_iter().max_by_key(|value| Axis::of(&at(*value), axis).values.len())?;
     Some((at(best), Some(best)))
 }
 

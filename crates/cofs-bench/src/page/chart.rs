@@ -6,7 +6,8 @@ use plotters::{
     style::text_anchor::{HPos, Pos, VPos},
 };
 
-use super::{Drawn, points::short};
+use super::Drawn;
+use crate::settings::short;
 
 /// Colours that people tell apart who see colours differently (Okabe and Ito, 2008), darkest first.
 pub const COLORS: [RGBColor; 7] = [

@@ -6,7 +6,8 @@ use serde_json::Value;
 
 use crate::{
     Report, Unit,
-    report::{Figure, Row},
+    report::{Figure, Row, median, range},
+    settings::{counts_bytes, short, size},
 };
 
 /// One phase of one result, in one directory.
@@ -35,6 +36,8 @@ pub struct Point {
 #[derive(Clone, PartialEq, Debug)]
 pub struct Axis {
     pub name: String,
+    /// They are numbers of bytes.
+    pub counts_bytes: bool,
     /// In order.
     pub values: Vec<f64>,
 }
@@ -78,11 +81,12 @@ fn samples(row: &Row, place: usize) -> &[Figure] {
     }
 }
 
-fn spread(values: impl Iterator<Item = f64>) -> [f64; 3] {
-    let mut values: Vec<f64> = values.filter(|value| value.is_finite()).collect();
-    values.sort_by(f64::total_cmp);
-    let at = |index: usize| values.get(index).copied().unwrap_or_default();
-    [at(0), at(values.len() / 2), at(values.len().saturating_sub(1))]
+/// Least, median, most.
+fn spread(values: impl Iterator<Item = f64> + Clone) -> [f64; 3] {
+    let values = values.filter(|value| value.is_finite());
+    let Some(middle) = median(values.clone()) else { return [0.0; 3] };
+    let [least, most] = range(values);
+    [least, middle, most]
 }
 
 /// How one of a result's directories is called.
@@ -140,10 +144,7 @@ pub fn axes(points: &[&Point]) -> Vec<Axis> {
     names.sort_by_key(|name| (name.as_str() != PROCESSES, name.as_str() != NODES, *name));
     names.dedup();
     for name in names {
-        let mut values: Vec<f64> = points.iter().filter_map(|p| p.settings.get(name)).copied().collect();
-        values.sort_by(f64::total_cmp);
-        values.dedup();
-        let axis = Axis { name: name.clone(), values };
+        let axis = Axis::of(points, name);
         if axis.values.len() > 1 && !axes.iter().any(|other| tied(other, &axis, points)) {
             axes.push(axis);
         }
@@ -157,6 +158,15 @@ fn tied(a: &Axis, b: &Axis, points: &[&Point]) -> bool {
 }
 
 impl Axis {
+    /// The values that this setting has in these points, which are of one suite.
+    pub fn of(points: &[&Point], name: &str) -> Self {
+        let mut values: Vec<f64> = points.iter().filter_map(|p| p.settings.get(name)).copied().collect();
+        values.sort_by(f64::total_cmp);
+        values.dedup();
+        let counts_bytes = points.first().is_some_and(|point| counts_bytes(&point.suite, name));
+        Self { name: name.to_owned(), counts_bytes, values }
+    }
+
     /// Where the point lies on this axis, counted from 0.
     pub fn place(&self, point: &Point) -> Option<usize> {
         let value = point.settings.get(&self.name)?;
@@ -164,7 +174,11 @@ impl Axis {
     }
 
     pub fn labels(&self) -> Vec<String> {
-        self.values.iter().map(|value| setting(&self.name, *value)).collect()
+        self.values.iter().map(|value| self.label(*value)).collect()
+    }
+
+    fn label(&self, value: f64) -> String {
+        if self.counts_bytes { size(value) } else { short(value) }
     }
 
     pub fn counts_clients(&self) -> bool {
@@ -177,7 +191,7 @@ pub fn series_name(point: &Point, axis: &Axis, varied: &[Axis]) -> String {
     let mut name = point.target.clone();
     for other in varied.iter().filter(|other| *other != axis) {
         if let Some(value) = point.settings.get(&other.name) {
-            name.push_str(&format!(", {} {}", setting(&other.name, *value), other.name));
+            name.push_str(&format!(", {} {}", other.label(*value), other.name));
         }
     }
     if !point.words.is_empty() {
@@ -220,52 +234,4 @@ pub fn merged(places: impl Iterator<Item = (usize, [f64; 3])>) -> Vec<(usize, [f
         [low, middle, high]
     };
     all.into_iter().map(|(place, values)| (place, one(values))).collect()
-}
-
-/// Options that count bytes, of all suites.
-const BYTES: [&str; 11] = [
-    "append",
-    "block",
-    "buffer",
-    "large",
-    "least",
-    "most",
-    "read_bytes",
-    "region",
-    "small",
-    "transfer",
-    "write_bytes",
-];
-
-/// The value of an option in few letters: bytes as people say them, other numbers as [`short`] does.
-pub fn setting(name: &str, value: f64) -> String {
-    if !BYTES.contains(&name) || value < 1024.0 {
-        return short(value);
-    }
-    // A power of two is whole in its unit; 1000 KiB stay that.
-    let (unit, word) = match value {
-        v if v < 1_048_576.0 => (1024.0, "KiB"),
-        v if v < 1_073_741_824.0 => (1_048_576.0, "MiB"),
-        _ => (1_073_741_824.0, "GiB"),
-    };
-    format!("{} {word}", short(value / unit))
-}
-
-/// A number in few letters: `1500000` is `1.5M`.
-pub fn short(value: f64) -> String {
-    let (number, unit) = match value.abs() {
-        v if v >= 1e9 => (value / 1e9, "G"),
-        v if v >= 1e6 => (value / 1e6, "M"),
-        v if v >= 1e4 => (value / 1e3, "k"),
-        _ => (value, ""),
-    };
-    let digits = match number.abs() {
-        n if n >= 100.0 || n.fract() == 0.0 => 0,
-        n if n >= 10.0 => 1,
-        n if n >= 0.1 => 2,
-        _ => 4,
-    };
-    let text = format!("{number:.digits$}");
-    let text = if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
-    format!("{text}{unit}")
 }

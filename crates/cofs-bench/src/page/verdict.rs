@@ -5,7 +5,11 @@ use super::{
     html::{escape, times},
     points::{self, settings},
 };
-use crate::{Report, Unit, report::Row};
+use crate::{
+    Report, Unit,
+    report::{Row, median},
+    settings::processes,
+};
 
 /// A median that is further from 1 than this is said to help or not.
 const MATTERS: f64 = 1.1;
@@ -49,7 +53,7 @@ pub fn comparisons(reports: &[&Report], names: &[String]) -> Vec<Comparison> {
 pub fn tells(row: &Row) -> bool {
     match row.unit {
         Unit::MebibytesPerSecond => true,
-        Unit::OperationsPerSecond => row.median.operations >= OPERATIONS_MIN,
+        Unit::OperationsPerSecond => row.median.work.operations >= OPERATIONS_MIN,
         Unit::Seconds => false,
     }
 }
@@ -113,13 +117,8 @@ pub fn ratio_of(all: &[&Comparison]) -> Option<[f64; 3]> {
     Some([least, middle(all)?, most])
 }
 
-/// The median; between two in the middle, what is as many times the lesser as it is part of the greater.
 fn middle(all: &[&Comparison]) -> Option<f64> {
-    let mut ratios: Vec<f64> = all.iter().map(|one| one.ratio).collect();
-    ratios.sort_by(f64::total_cmp);
-    let high = ratios.get(ratios.len() / 2)?;
-    let low = ratios.get((ratios.len() - 1) / 2)?;
-    Some((low * high).sqrt())
+    median(all.iter().map(|one| one.ratio))
 }
 
 fn range(all: &[&Comparison]) -> [f64; 2] {
@@ -173,9 +172,8 @@ impl Standing<'_> {
 
 impl Comparison {
     fn circumstances(&self) -> String {
-        let processes = if self.processes == 1 { "process" } else { "processes" };
         let place = if self.own { "own" } else { "shared" };
-        format!("with {} {processes}, {place}, against {}", self.processes, self.second)
+        format!("with {}, {place}, against {}", processes(self.processes), self.second)
     }
 }
 

@@ -4,24 +4,22 @@
 //! files, its tree, its table. What differs stands in docs/bench.md.
 
 mod items;
+mod phases;
 mod shape;
 mod summary;
 
-use std::{fs, io, path::PathBuf, time::Instant};
+use std::io;
 
 use cofs_types::size::parse_size;
 use serde::{Deserialize, Serialize};
 
-use self::{
-    items::{Data, Kind},
-    shape::Shape,
-};
+use self::{items::Kind, shape::Shape};
 use crate::{Need, Observer, Phase, Report, Seat, Suite, Unit};
 
 /// mdtest: create, stat, read and remove files and directories in a tree.
 ///
-/// The letters are mdtest's. Without -F and -D both files and directories are measured; without -C, -T, -E and -r all four
-/// phases. With -C and without -r the files stay, and a later run with -T, -E or -r finds them in DIR.
+/// The letters are mdtest's. Without -F and -D both files and directories are measured; without -C, -T, -E, -U and -r all
+/// phases. With -C and without -r the files stay, and a later run with -T, -E, -U or -r finds them in DIR.
 #[derive(clap::Args, Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Mdtest {
@@ -70,6 +68,10 @@ pub struct Mdtest {
     /// The read phase.
     #[arg(short = 'E', long)]
     pub read: bool,
+
+    /// The phase that renames directories, where each process has more than one.
+    #[arg(short = 'U', long)]
+    pub rename: bool,
 
     /// The remove phases.
     #[arg(short = 'r', long)]
@@ -145,19 +147,22 @@ const TOP_REMOVAL: &str = "test directory removal";
 const TREE_CREATION: &str = "tree creation";
 const TREE_REMOVAL: &str = "tree removal";
 
-/// One of the four things done to items.
+/// One of the things done to items.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Step {
     Create,
     Stat,
     Read,
+    Rename,
     Remove,
 }
 
-const STEPS: [(Step, [&str; 2]); 4] = [
+/// In mdtest's order, with the names of what is done to directories and to files.
+const STEPS: [(Step, [&str; 2]); 5] = [
     (Step::Create, ["directory creation", "file creation"]),
     (Step::Stat, ["directory stat", "file stat"]),
     (Step::Read, ["", "file read"]),
+    (Step::Rename, ["directory rename", ""]),
     (Step::Remove, ["directory removal", "file removal"]),
 ];
 
@@ -174,11 +179,13 @@ impl Mdtest {
     }
 
     fn does(&self, step: Step) -> bool {
-        let all = !(self.create || self.stat || self.read || self.remove);
+        let all = !(self.create || self.stat || self.read || self.rename || self.remove);
         let told = match step {
             Step::Create => self.create,
             Step::Stat => self.stat,
             Step::Read => self.read,
+            // One directory goes nowhere, as in mdtest.
+            Step::Rename => return (all || self.rename) && self.shape().is_ok_and(|shape| shape.items > 1),
             Step::Remove => self.remove,
         };
         all || told
@@ -218,143 +225,11 @@ impl Mdtest {
                 "-W works in one directory only: without -z, and not with both -n and -I"
             }
             () if self.stonewall > 0 && !self.does(Step::Create) => "-W needs the create phase",
+            () if self.rename && !self.does_kind(Kind::Directory) => "-U renames directories: leave out -F",
+            () if self.rename && shape.items < 2 => "-U needs two directories of each process or more",
             () if self.stride >= processes.max(2) => "-N must be less than the number of processes",
             () => return None,
         })
-    }
-
-    /// Where tree number `tree` of `trees` lies, as the process `owner` uses it.
-    fn base(&self, seat: &Seat, tree: u64, owner: usize) -> (PathBuf, String) {
-        let name = match self.unique {
-            true => format!("mdtest_tree.{owner}"),
-            false => "mdtest_tree".to_owned(),
-        };
-        (seat.root.join(format!("test-dir.0-{tree}")), name)
-    }
-
-    /// Makes (or removes) the directories that the trees lie in, which no figure counts.
-    fn tops(&self, make: bool, seat: &Seat) -> io::Result<()> {
-        let trees = self.shape().map_err(io::Error::other)?.trees;
-        let mut tops = (0..trees).filter(|_| seat.index == 0).map(|tree| self.base(seat, tree, 0).0);
-        tops.try_for_each(|top| if make { fs::create_dir(top) } else { fs::remove_dir(top) })
-    }
-
-    /// Makes (or removes) the trees: the first process those that all share, else each its own.
-    fn trees(&self, make: bool, seat: &Seat, observer: &mut dyn Observer) -> io::Result<()> {
-        let shape = self.shape().map_err(io::Error::other)?;
-        let trees = if seat.index == 0 || self.unique { shape.trees } else { 0 };
-        for tree in 0..trees {
-            let (top, name) = self.base(seat, tree, seat.index);
-            for directory in shape.tree(make).map(|number| shape.path(&top, &name, number)) {
-                observer.operation(&mut || match make {
-                    true => fs::create_dir(&directory),
-                    false => fs::remove_dir(&directory),
-                })?;
-            }
-        }
-        Ok(())
-    }
-
-    fn step(&mut self, step: Step, kind: Kind, seat: &Seat, observer: &mut dyn Observer) -> io::Result<()> {
-        let mut shape = self.shape().map_err(io::Error::other)?;
-        if let (Some(reached), Kind::File) = (self.reached, kind) {
-            shape = shape.with_items(reached);
-        }
-        let shift = match step {
-            Step::Create => 0,
-            Step::Stat => self.stride,
-            Step::Read => 2 * self.stride,
-            Step::Remove => 3 * self.stride,
-        };
-        // The tree of the next but `stride` process, as mdtest has it.
-        let owner = (seat.index + shift) % seat.size;
-        let neighbour = (owner + self.stride) % seat.size;
-        let mut data = Data::new(self.write_bytes.max(self.read_bytes) as usize);
-        for tree in 0..shape.trees {
-            let (top, name) = self.base(seat, tree, neighbour);
-            if step == Step::Create && kind == Kind::File && self.stonewall > 0 {
-                let directory = shape.path(&top, &name, 0);
-                let place = |item: u64| kind.name(&directory, owner, item);
-                return self.until_stonewall(shape.items, &place, &mut data, observer);
-            }
-            let numbers = match step {
-                Step::Create | Step::Remove => shape.by_directory(),
-                Step::Stat | Step::Read if self.random => {
-                    shape.at_random(self.random_seed + seat.index as u64)
-                }
-                Step::Stat | Step::Read => shape.in_order(),
-            };
-            // Items that follow each other mostly lie in one directory, whose path is made once.
-            let mut here = (u64::MAX, PathBuf::new());
-            for item in numbers {
-                let directory = shape.directory_of(item);
-                if here.0 != directory {
-                    here = (directory, shape.path(&top, &name, directory));
-                }
-                let path = kind.name(&here.1, owner, item);
-                self.one(step, kind, &path, item, &mut data, observer)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn one(
-        &self,
-        step: Step,
-        kind: Kind,
-        path: &std::path::Path,
-        item: u64,
-        data: &mut Data,
-        observer: &mut dyn Observer,
-    ) -> io::Result<()> {
-        let mut wrong = false;
-        observer.operation(&mut || match (step, kind) {
-            (Step::Create, Kind::Directory) => fs::create_dir(path),
-            (Step::Create, Kind::File) => data.create(path, item, self.write_bytes, self.sync_file),
-            (Step::Stat, _) => fs::metadata(path).map(drop),
-            (Step::Read, _) => {
-                wrong = !data.read(path, item, self.read_bytes, self.verify_read)?;
-                Ok(())
-            }
-            (Step::Remove, Kind::Directory) => fs::remove_dir(path),
-            (Step::Remove, Kind::File) => fs::remove_file(path),
-        })?;
-        observer.bytes(match (step, kind) {
-            (Step::Create, Kind::File) => self.write_bytes,
-            (Step::Read, _) => self.read_bytes,
-            _ => 0,
-        });
-        if wrong {
-            observer.count("verification errors", 1);
-        }
-        Ok(())
-    }
-
-    /// Creates files until the time is over, and then as many as the process that had made most.
-    fn until_stonewall(
-        &mut self,
-        items: u64,
-        place: &dyn Fn(u64) -> PathBuf,
-        data: &mut Data,
-        observer: &mut dyn Observer,
-    ) -> io::Result<()> {
-        let begin = Instant::now();
-        let mut done = 0;
-        let mut most = 0;
-        observer.span("stonewall", &mut |observer| {
-            while done < items && begin.elapsed().as_secs() < self.stonewall {
-                self.one(Step::Create, Kind::File, &place(done), done, data, observer)?;
-                done += 1;
-            }
-            most = observer.agree(done)?.into_iter().max().unwrap_or(done);
-            Ok(())
-        })?;
-        observer.count("stonewall items", done);
-        for item in done..most {
-            self.one(Step::Create, Kind::File, &place(item), item, data, observer)?;
-        }
-        self.reached = Some(most);
-        Ok(())
     }
 }
 

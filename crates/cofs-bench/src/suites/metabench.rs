@@ -14,7 +14,9 @@ use cofs_types::size::parse_size;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, Timespec, Timestamps, UTIME_NOW, stat, unlink, utimensat};
 use serde::{Deserialize, Serialize};
 
-use crate::{Figure, Need, Observer, Phase, Report, Seat, Suite, Unit, each, paths::Names, report::Spread};
+use crate::{
+    Figure, Need, Observer, Phase, Report, Seat, Suite, Unit, Work, each, paths::Names, report::Spread,
+};
 
 /// METABENCH: create, stat, utime and append to files, synchronised processes.
 #[derive(clap::Args, Clone, Debug, Serialize, Deserialize)]
@@ -144,9 +146,10 @@ impl Suite for Metabench {
 
 /// The rate of all, by the time from the first begin to the last end; and those of single processes, by their own.
 fn line(phase: &str, figure: &Figure) -> String {
-    let own = figure.processes.iter().map(|part| part.operations as f64 / (part.end - part.begin).max(1e-9));
+    let own =
+        figure.processes.iter().map(|part| part.work.operations as f64 / (part.end - part.begin).max(1e-9));
     let Spread { max, min, mean, .. } = Spread::of(own);
-    let Figure { operations, seconds, .. } = figure;
+    let Figure { seconds, work: Work { operations, .. }, .. } = figure;
     let rate = *operations as f64 / seconds;
     format!(
         "{phase:<10} {operations:>12} {seconds:>10.3} {rate:>12.1} {min:>12.1} {mean:>12.1} {max:>12.1}\n"

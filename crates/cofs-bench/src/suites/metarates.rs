@@ -11,7 +11,7 @@ use cofs_types::size::parse_size;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, Timespec, Timestamps, lstat, utimensat};
 use serde::{Deserialize, Serialize};
 
-use crate::{Figure, Need, Observer, Phase, Report, Seat, Suite, Unit, each, paths::Names};
+use crate::{Figure, Need, Observer, Phase, Report, Seat, Suite, Unit, Work, each, paths::Names};
 
 /// Create, open, stat, utime and unlink files, and write and read small ones.
 #[derive(clap::Args, Clone, Debug, Serialize, Deserialize)]
@@ -103,7 +103,9 @@ impl Suite for Metarates {
             report.processes, self.files, "operation", "files", "time each(us)", "time all(s)", "rate(1/s)"
         );
         for Phase { name, .. } in PHASES.iter().filter(|phase| !phase.silent) {
-            for Figure { operations, seconds, mean_nanos, .. } in report.samples(name, target) {
+            for Figure { work: Work { operations, .. }, seconds, mean_nanos, .. } in
+                report.samples(name, target)
+            {
                 let (each, rate) = (mean_nanos / 1e3, *operations as f64 / seconds);
                 let line = format!("{name:<14} {operations:>10} {each:>14.2} {seconds:>14.3} {rate:>12.1}\n");
                 out.push_str(&line);

@@ -14,7 +14,7 @@ use std::{
     path::Path,
 };
 
-use cofs_types::size::parse_size;
+use cofs_types::size::{parse_size, show_size};
 use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 
@@ -135,7 +135,7 @@ impl Mptio {
         let size = options.open(device)?.seek(SeekFrom::End(0))?;
         Ok(match self.bytes(processes) {
             Some(bytes) if bytes <= size => Ok(()),
-            _ => Err(format!("not enough space: {name} has {size} bytes")),
+            _ => Err(format!("not enough space: {name} has {}", show_size(size))),
         })
     }
 }
@@ -212,10 +212,10 @@ fn results(test: Test, repeat: usize, figure: &Figure) -> String {
         format!("  {who:<12} {bytes:>16} bytes {seconds:>10.3} s {rate:>12.2} MiB/s {each:>12.1} ops/s\n")
     };
     let mut out = format!("\n{} ({repeat})\n", test.name());
-    out.push_str(&line("aggregate", figure.bytes, figure.operations, figure.seconds));
+    out.push_str(&line("aggregate", figure.work.bytes, figure.work.operations, figure.seconds));
     for (number, part) in figure.processes.iter().enumerate() {
         let seconds = (part.end - part.begin).max(1e-9);
-        out.push_str(&line(&format!("process {number}"), part.bytes, part.operations, seconds));
+        out.push_str(&line(&format!("process {number}"), part.work.bytes, part.work.operations, seconds));
     }
     out
 }

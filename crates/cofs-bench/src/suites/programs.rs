@@ -14,10 +14,16 @@ pub fn run(directory: &Path, words: &[&str]) -> io::Result<()> {
     output(command(directory, words)?.stdout(Stdio::null())).map(drop)
 }
 
-/// What a program says on its standard output.
-pub fn said(directory: &Path, words: &[&str]) -> io::Result<String> {
+/// Runs a program within `directory` that has to say this number: it did what it was made for, with all that it needs.
+///
+/// Errors: those of [`run`]; it says something else.
+pub fn says(directory: &Path, words: &[&str], number: u64) -> io::Result<()> {
     let output = output(&mut command(directory, words)?)?;
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    let said = String::from_utf8_lossy(&output.stdout);
+    match said.trim() == number.to_string() {
+        true => Ok(()),
+        false => Err(io::Error::other(format!("{} says {}, not {number}", words.join(" "), said.trim()))),
+    }
 }
 
 fn command(directory: &Path, words: &[&str]) -> io::Result<Command> {
@@ -63,7 +69,9 @@ mod tests {
     #[test]
     fn what_a_program_says_last_is_why_it_failed() {
         let here = Path::new("/");
-        assert_eq!(said(here, &["sh", "-c", "pwd"]).unwrap(), "/\n");
+        says(here, &["sh", "-c", "pwd | wc -c"], 2).unwrap();
+        let error = says(here, &["echo", "7"], 8).unwrap_err();
+        assert_eq!(error.to_string(), "echo 7 says 7, not 8");
         let error = run(here, &["sh", "-c", "echo first >&2; echo no luck >&2; exit 3"]).unwrap_err();
         assert_eq!(error.to_string(), "sh: no luck");
         assert!(run(here, &["false"]).unwrap_err().to_string().contains("exit status: 1"));

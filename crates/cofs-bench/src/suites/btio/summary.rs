@@ -34,7 +34,7 @@ fn of_round(btio: &Btio, written: Option<&Figure>, verified: Option<&Figure>) ->
     let total = written.map_or(0.0, |figure| figure.seconds);
     let part = if total > 0.0 { write_seconds * 100.0 / total } else { 0.0 };
     let verify_seconds = seconds(megabytes, verified.map_or(0.0, rate));
-    let errors = verified.and_then(|figure| figure.counts.get("errors")).copied();
+    let errors = verified.and_then(|figure| figure.work.counts.get("errors")).copied();
     let verdict = match errors {
         Some(0) => "SUCCESSFUL".to_owned(),
         Some(errors) => format!("UNSUCCESSFUL ({errors} numbers differ)"),
@@ -52,8 +52,8 @@ fn of_round(btio: &Btio, written: Option<&Figure>, verified: Option<&Figure>) ->
 fn rate(figure: &Figure) -> f64 {
     let all: u64 = figure.processes.len() as u64;
     // Each process has its part of the cube, whoever wrote it.
-    let own = figure.bytes as f64 / all.max(1) as f64 / 1e6;
-    let nanos = figure.processes.iter().filter_map(|part| part.counts.get(IO_NANOS));
+    let own = figure.work.bytes as f64 / all.max(1) as f64 / 1e6;
+    let nanos = figure.processes.iter().filter_map(|part| part.work.counts.get(IO_NANOS));
     nanos.map(|nanos| own / (*nanos as f64 / 1e9).max(1e-9)).sum()
 }
 

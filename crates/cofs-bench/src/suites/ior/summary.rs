@@ -1,7 +1,10 @@
 //! IOR's table.
 
 use super::{Access, Ior, REMOVE};
-use crate::{Figure, Report, report::Spread};
+use crate::{
+    Figure, Report,
+    report::{Part, Spread},
+};
 
 const KIB: f64 = 1024.0;
 const MIB: f64 = 1_048_576.0;
@@ -26,15 +29,15 @@ pub fn table(ior: &Ior, report: &Report, target: usize) -> String {
 }
 
 fn line(ior: &Ior, access: Access, figure: &Figure, repeat: usize) -> String {
-    let span = |name: &str| figure.spans.get(name).copied().unwrap_or_default();
+    let span = |name: &str| figure.work.spans.get(name).copied().unwrap_or_default();
     // The time of a transfer, of the process where that was least.
-    let of_process = |part: &crate::report::Part| {
-        part.spans.get("access").copied().unwrap_or_default() / part.operations.max(1) as f64
+    let of_process = |part: &Part| {
+        part.work.spans.get("access").copied().unwrap_or_default() / part.work.operations.max(1) as f64
     };
     let latency = figure.processes.iter().map(of_process).fold(f64::INFINITY, f64::min);
     let numbers = [
-        figure.bytes as f64 / MIB / figure.seconds,
-        figure.operations as f64 / span("access"),
+        figure.work.bytes as f64 / MIB / figure.seconds,
+        figure.work.operations as f64 / span("access"),
         latency,
         ior.block as f64 / KIB,
         ior.transfer as f64 / KIB,
@@ -60,7 +63,7 @@ fn greatest(ior: &Ior, report: &Report, target: usize) -> String {
     let mut out = String::from("\n");
     for (title, access) in [("Max Write:", Access::Write), ("Max Read: ", Access::Read)] {
         if ior.accesses().contains(&access) {
-            let rates = report.samples(access.name(), target).iter().map(|f| f.bytes as f64 / f.seconds);
+            let rates = report.samples(access.name(), target).iter().map(|f| f.work.bytes as f64 / f.seconds);
             let most = Spread::of(rates).max;
             out.push_str(&format!("{title} {:.2} MiB/sec ({:.2} MB/sec)\n", most / MIB, most / 1e6));
         }
@@ -82,8 +85,8 @@ fn all(ior: &Ior, report: &Report, target: usize) -> String {
 }
 
 fn of_access(ior: &Ior, report: &Report, access: Access, samples: &[Figure]) -> String {
-    let rate = Spread::of(samples.iter().map(|f| f.bytes as f64 / MIB / f.seconds));
-    let operations = Spread::of(samples.iter().map(|f| f.operations as f64 / f.seconds));
+    let rate = Spread::of(samples.iter().map(|f| f.work.bytes as f64 / MIB / f.seconds));
+    let operations = Spread::of(samples.iter().map(|f| f.work.operations as f64 / f.seconds));
     let seconds = Spread::of(samples.iter().map(|f| f.seconds)).mean;
     let mut out = format!("{:<9} ", access.name());
     for spread in [rate, operations] {
@@ -92,8 +95,9 @@ fn of_access(ior: &Ior, report: &Report, access: Access, samples: &[Figure]) -> 
         }
     }
     out.push_str(&format!("{seconds:>10.5} "));
-    let wall =
-        samples.iter().filter_map(|f| Some((f.spans.get("stonewall")?, f.counts.get("stonewall bytes")?)));
+    let wall = samples
+        .iter()
+        .filter_map(|f| Some((f.work.spans.get("stonewall")?, f.work.counts.get("stonewall bytes")?)));
     let wall: Vec<(f64, f64)> = wall.map(|(seconds, bytes)| (*seconds, *bytes as f64 / MIB)).collect();
     out.push_str(&match wall.is_empty() {
         true => format!("{:>12} {:>14} ", "NA", "NA"),
@@ -105,7 +109,7 @@ fn of_access(ior: &Ior, report: &Report, access: Access, samples: &[Figure]) -> 
     });
     let (tasks, repeats) = (report.processes, report.repeats);
     let flag = |on: bool| u8::from(on);
-    let aggregate = samples.first().map_or(0.0, |f| f.bytes as f64 / MIB);
+    let aggregate = samples.first().map_or(0.0, |f| f.work.bytes as f64 / MIB);
     out + &format!(
         "{:>5} {tasks:>6} {tasks:>3} {repeats:>4} {:>3} {:>5} {:>8} {:>9} {:>4} {:>6} {:>8} {:>8} {aggregate:>9.1} POSIX {:>6}\n",
         0,
@@ -125,7 +129,7 @@ fn of_access(ior: &Ior, report: &Report, access: Access, samples: &[Figure]) -> 
 fn errors(report: &Report, target: usize) -> String {
     let phases = report.rows.iter().map(|row| row.phase.as_str());
     let wrong = phases.map(|phase| {
-        let counts = report.samples(phase, target).iter().filter_map(|f| f.counts.get("errors"));
+        let counts = report.samples(phase, target).iter().filter_map(|f| f.work.counts.get("errors"));
         (phase, counts.sum::<u64>())
     });
     let wrong = wrong.filter(|(_, errors)| *errors > 0);

@@ -51,16 +51,16 @@ fn line(name: &str, samples: &[Figure], value: &dyn Fn(&Figure) -> f64) -> Strin
     let mut letters = name.chars();
     let title: String =
         letters.next().map(|first| first.to_ascii_uppercase()).into_iter().chain(letters).collect();
-    format!("   {title:<26}: {max:>14.3} {min:>14.3} {mean:>14.3} {deviation:>14.3}\n")
+    format!("   {title:<22} {max:>14.3} {min:>14.3} {mean:>14.3} {deviation:>14.3}\n")
 }
 
 /// What was done when the time was over, of all iterations together.
 fn stonewall(samples: &[Figure], time: bool) -> String {
-    let seconds: f64 = samples.iter().filter_map(|f| f.spans.get("stonewall")).sum();
-    let items: u64 = samples.iter().filter_map(|f| f.counts.get("stonewall items")).sum();
+    let seconds: f64 = samples.iter().filter_map(|f| f.work.spans.get("stonewall")).sum();
+    let items: u64 = samples.iter().filter_map(|f| f.work.counts.get("stonewall items")).sum();
     if items == 0 {
         return String::new();
     }
     let value = if time { seconds } else { items as f64 / seconds };
-    format!("   {:<26}: {:>14} {:>14} {value:>14.3} {:>14}\n", "File create (stonewall)", "NA", "NA", "NA")
+    format!("   {:<23}{:>14} {:>14} {value:>14.3} {:>14}\n", "File create (stonewall)", "NA", "NA", "NA")
 }
