@@ -35,7 +35,7 @@ impl Progress {
 
     /// As [`stage`](Self::stage), with how many of how many are done; the total may come later (`set_length`).
     pub fn count(self, what: &str) -> Sign {
-        self.sign(Some(0), "{spinner} {msg} {wide_bar} {human_pos}/{human_len} (left: {eta})", what)
+        self.sign(None, "{spinner} {msg} {wide_bar} {human_pos}/{human_len} (left: {eta})", what)
     }
 
     /// As [`stage`](Self::stage), with the bytes done, of `total` if that is known.

@@ -72,8 +72,12 @@ struct Measured<S: clap::Args> {
 #[command(next_help_heading = "Every suite")]
 struct Common {
     /// Where.
-    #[arg(value_name = "DIR")]
-    directory: PathBuf,
+    #[arg(value_name = "DIR", required_unless_present = "letter")]
+    directory: Option<PathBuf>,
+
+    /// As DIR, with mdtest's letter.
+    #[arg(short = 'd', id = "letter", value_name = "DIR", conflicts_with = "directory")]
+    letter: Option<PathBuf>,
 
     /// Measure this directory too, in turns, and show the ratio.
     #[arg(long, value_name = "DIR")]
@@ -244,7 +248,7 @@ fn parse_seconds(text: &str) -> Result<f64, String> {
 }
 
 fn failed(error: &std::io::Error) -> Failure {
-    Failure::new(format!("bench: {}", plain(error)))
+    Failure::new(plain(error))
 }
 
 fn remove(directory: &Path, only_list: bool, form: Format) -> Done {
@@ -305,7 +309,8 @@ fn options(suite: Kind, common: &Common) -> Done<Options> {
     let processes = place.as_ref().map_or(common.processes.unwrap_or(1).into(), |place| place.size);
     Ok(Options {
         suite,
-        directory: common.directory.clone(),
+        // The command line has one of them.
+        directory: common.directory.clone().or_else(|| common.letter.clone()).unwrap_or_default(),
         mounts: common.mounts.clone(),
         versus: common.vs.clone(),
         versus_mounts: common.vs_mounts.clone(),
