@@ -2,7 +2,11 @@
 
 use std::{fmt, fs, path::Path};
 
+use cofs_types::size::show_size;
 use serde::{Deserialize, Serialize};
+
+/// What the kernel counts a block device's size in, whatever its own sectors are (sysfs, `size`).
+const SECTOR: u64 = 512;
 
 /// The machine and the file system of one directory.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -22,7 +26,8 @@ pub struct Environment {
 impl Environment {
     pub fn of(directory: &Path) -> Self {
         let real = fs::canonicalize(directory).unwrap_or_else(|_| directory.to_owned());
-        let (file_system, source, mount_options) = mount_of(&real).unwrap_or_default();
+        let place = if real.is_dir() { mount_of(&real) } else { device(&real) };
+        let (file_system, source, mount_options) = place.unwrap_or_default();
         let kernel = rustix::system::uname().release().to_string_lossy().into_owned();
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let memory = rustix::system::sysinfo();
@@ -55,6 +60,15 @@ fn processor() -> Option<String> {
     let text = fs::read_to_string("/proc/cpuinfo").ok()?;
     let line = text.lines().find(|line| line.starts_with("model name") || line.starts_with("Model"))?;
     Some(line.split_once(':')?.1.trim().to_owned())
+}
+
+/// A block device is no part of the file system that its name stands in; the same three of it, with its size in place
+/// of options.
+fn device(path: &Path) -> Option<(String, String, String)> {
+    let name = path.file_name()?.to_string_lossy().into_owned();
+    let sectors = fs::read_to_string(format!("/sys/class/block/{name}/size")).ok()?;
+    let bytes = sectors.trim().parse::<u64>().ok()?.checked_mul(SECTOR)?;
+    Some(("block device".to_owned(), name, show_size(bytes)))
 }
 
 /// Type, source and options of the longest mount point above `path` (proc_pid_mountinfo(5)): those of the mount, then

@@ -16,6 +16,7 @@ use crate::{
     run,
     runner::check,
     scratch,
+    settings::processes,
 };
 
 /// How much is done.
@@ -322,8 +323,8 @@ pub fn score_table(outcome: &Outcome) -> String {
     sum("score", "", |total| total.score);
     let mut out = String::new();
     if let Some(report) = outcome.reports.first() {
-        let Report { processes, repeats, .. } = report;
-        let _ = writeln!(out, "suite {}: {processes} processes, median of {repeats}", outcome.profile.name());
+        let (profile, by) = (outcome.profile.name(), processes(report.processes));
+        let _ = writeln!(out, "suite {profile}: {by}, median of {}", report.repeats);
     }
     let environments = outcome.reports.first().map_or(&[][..], |report| &report.environments);
     for (letter, environment) in ["A", "B"].iter().zip(environments) {

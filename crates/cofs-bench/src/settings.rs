@@ -15,6 +15,7 @@ pub fn said(options: &Value) -> String {
     };
     let one = |(name, value): (&String, &Value)| match value {
         Value::Null | Value::Bool(false) => None,
+        Value::Array(words) if words.is_empty() => None,
         Value::Bool(true) => Some(name.clone()),
         Value::String(text) => Some(format!("{name} {text}")),
         Value::Number(number) => match number.as_f64().filter(|_| counts_bytes(suite, name)) {
@@ -107,7 +108,7 @@ mod tests {
     #[test]
     fn options_are_said_as_they_are_meant() {
         let told = json!({"ior": {"block": 16_777_216, "segments": 65_536, "write": true, "read": false, "signature": null,
-            "file": "testFile"}});
+            "file": "testFile", "tests": []}});
         assert_eq!(said(&told), "block 16 MiB, file testFile, segments 65536, write");
         assert_eq!(said(&json!({"suite": {"profile": "quick"}})), "profile quick");
         assert_eq!(said(&Value::Null), "");

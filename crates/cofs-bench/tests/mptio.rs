@@ -130,6 +130,8 @@ fn a_block_device_is_taken_only_when_that_is_said_and_it_is_free() {
     }
     let report = run("-t 2 -r 64K -b 4K --overwrite --direct").unwrap();
     assert_eq!(figure(&report, "sequential write").work.bytes, 256 << 10);
+    let of = &report.environments[0];
+    assert_eq!((of.file_system.as_str(), of.mount_options.as_str()), ("block device", "1.00 MiB"));
     let written = fs::read(&image).unwrap();
     assert!(written[..256 << 10].iter().any(|byte| *byte != 0));
     assert!(written[256 << 10..].iter().all(|byte| *byte == 0), "nothing beyond the regions");

@@ -113,7 +113,7 @@ fn what_it_found_is_a_table_and_a_page() {
     let dir = TempDir::new().unwrap();
     let outcomes = [1, 2].map(|processes| outcome(&given(processes, dir.path())));
     let table = score_table(&outcomes[0]);
-    for word in PHASES.into_iter().chain(["suite trial: 1 processes", "metadata", "data", "score"]) {
+    for word in PHASES.into_iter().chain(["suite trial: 1 process,", "metadata", "data", "score"]) {
         assert!(table.contains(word), "{word} is missing in {table}");
     }
     let text: String = outcomes.iter().map(|outcome| serde_json::to_string(outcome).unwrap()).collect();

@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     Figure, Need, Observer, Phase, Report, Seat, Suite, Unit, Work, each, paths::Names, report::Spread,
+    settings::processes,
 };
 
 /// METABENCH: create, stat, utime and append to files, synchronised processes.
@@ -123,9 +124,9 @@ impl Suite for Metabench {
     fn original(&self, report: &Report, target: usize) -> String {
         let place = if self.own { "a directory for each process" } else { "one directory" };
         let mut out = format!(
-            "{} processes, {} files each, {place}\n\n\
+            "{}, {} files each, {place}\n\n\
              {:<10} {:>12} {:>10} {:>12} {:>12} {:>12} {:>12}\n",
-            report.processes,
+            processes(report.processes),
             self.files,
             "operation",
             "operations",

@@ -11,7 +11,9 @@ use cofs_types::size::parse_size;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, Timespec, Timestamps, lstat, utimensat};
 use serde::{Deserialize, Serialize};
 
-use crate::{Figure, Need, Observer, Phase, Report, Seat, Suite, Unit, Work, each, paths::Names};
+use crate::{
+    Figure, Need, Observer, Phase, Report, Seat, Suite, Unit, Work, each, paths::Names, settings::processes,
+};
 
 /// Create, open, stat, utime and unlink files, and write and read small ones.
 #[derive(clap::Args, Clone, Debug, Serialize, Deserialize)]
@@ -99,8 +101,14 @@ impl Suite for Metarates {
     fn original(&self, report: &Report, target: usize) -> String {
         let place = if self.own { "a directory for each process" } else { "one directory" };
         let mut out = format!(
-            "{} processes, {} files, {place}\n\n{:<14} {:>10} {:>14} {:>14} {:>12}\n",
-            report.processes, self.files, "operation", "files", "time each(us)", "time all(s)", "rate(1/s)"
+            "{}, {} files, {place}\n\n{:<14} {:>10} {:>14} {:>14} {:>12}\n",
+            processes(report.processes),
+            self.files,
+            "operation",
+            "files",
+            "time each(us)",
+            "time all(s)",
+            "rate(1/s)"
         );
         for Phase { name, .. } in PHASES.iter().filter(|phase| !phase.silent) {
             for Figure { work: Work { operations, .. }, seconds, mean_nanos, .. } in

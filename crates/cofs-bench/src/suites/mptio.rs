@@ -19,7 +19,10 @@ use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 
 use self::{regions::Region, threads::Test};
-use crate::{Figure, Need, Observer, Phase, Report, Seat, Suite, Unit};
+use crate::{
+    Figure, Need, Observer, Phase, Report, Seat, Suite, Unit,
+    settings::{processes, size},
+};
 
 /// MPTIO: processes with threads read and write files or a block device, in order and at random.
 ///
@@ -76,6 +79,16 @@ pub enum Files {
     Global,
     Process,
     Thread,
+}
+
+impl Files {
+    const fn said(self) -> &'static str {
+        match self {
+            Self::Global => "one global file",
+            Self::Process => "a file for each process",
+            Self::Thread => "a file for each thread",
+        }
+    }
 }
 
 const PREPARE: &str = "prepare";
@@ -188,12 +201,12 @@ impl Suite for Mptio {
 
     fn original(&self, report: &Report, target: usize) -> String {
         let mut out = format!(
-            "{} processes, {} threads each, {:?} files, {} regions, blocks of {} bytes\n",
-            report.processes,
+            "{}, {} threads each, {}, {} regions, blocks of {}\n",
+            processes(report.processes),
             self.threads,
-            self.files,
+            self.files.said(),
             if self.overlap { "overlapping" } else { "distinct" },
-            self.block
+            size(self.block as f64)
         );
         for test in self.wanted() {
             for (repeat, figure) in report.samples(test.name(), target).iter().enumerate() {
