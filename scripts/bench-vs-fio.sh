@@ -7,6 +7,7 @@
 #   scripts/bench-vs-fio.sh DIR [MIB] [ROUNDS]      COFS=path/to/cofs  DIRECT=1 (past the page cache)
 #
 # For each of the four: the medians of both in MiB/s, the median of the rounds' ratios, and how far each one's own rounds lie apart.
+# Rounds are even in number, so that each is as often the first of two; one round before them does not count.
 set -euo pipefail
 export LC_ALL=C.UTF-8
 
@@ -15,9 +16,10 @@ die() { echo "bench-vs-fio: $*" >&2; exit 1; }
 for program in fio jq; do
     command -v "$program" >/dev/null || die "$program is not installed; as root: apt-get install $program"
 done
-DIR=$1 MIB=${2:-256} ROUNDS=${3:-7}
+DIR=$1 MIB=${2:-256} ROUNDS=${3:-8}
 COFS=${COFS:-target/release/cofs}
 [[ -x $COFS ]] || die "$COFS is not there: build it, or say COFS=path/to/cofs"
+((ROUNDS > 0 && ROUNDS % 2 == 0)) || die "$ROUNDS rounds: say an even number of them"
 [[ -z $(ls -A "$DIR") ]] || die "$DIR is not empty: take an empty directory"
 FILE=$DIR/cofs-bench-ior/testFile
 DIRECT=${DIRECT:-0}
@@ -52,7 +54,8 @@ with_fio() {
 }
 
 ior -w -e -t 1M >/dev/null
-for ((round = 1; round <= ROUNDS; round++)); do
+for ((round = 0; round <= ROUNDS; round++)); do
+    ((round != 1)) || rm -f "$RESULTS"/*
     for form in "sequential 1M" "random 4K"; do
         for access in -w -r; do
             # shellcheck disable=SC2086 # a form is two words
@@ -68,8 +71,8 @@ for ((round = 1; round <= ROUNDS; round++)); do
 done
 
 # median FILE, spread FILE (from the least to the most, as a part of the median)
-median() { sort -g "$1" | awk '{ v[NR] = $1 } END { print v[int((NR + 1) / 2)] }'; }
-spread() { sort -g "$1" | awk '{ v[NR] = $1 } END { printf "%.0f", (v[NR] - v[1]) / v[int((NR + 1) / 2)] * 100 }'; }
+median() { sort -g "$1" | awk '{ v[NR] = $1 } END { print (v[int((NR + 1) / 2)] + v[int(NR / 2) + 1]) / 2 }'; }
+spread() { sort -g "$1" | awk -v middle="$(median "$1")" '{ v[NR] = $1 } END { printf "%.0f", (v[NR] - v[1]) / middle * 100 }'; }
 printf '%-18s %10s %10s %8s %12s %12s\n' "" "ior MiB/s" "fio MiB/s" ior/fio "ior spread" "fio spread"
 for pattern in sequential random; do
     for access in -w -r; do

@@ -159,8 +159,8 @@ pub trait Suite: Send {
         Ok(())
     }
 
-    /// Does this worker's part of the phase called `phase`. A worker lives for one round of phases, and may
-    /// remember things from one to the next.
+    /// Does this worker's part of the phase called `phase`. It may remember things from one phase of a round to the
+    /// next: each round begins with the options as they were given.
     fn work(&mut self, phase: &str, seat: &Seat, observer: &mut dyn Observer) -> io::Result<()>;
 
     /// Whether these options go together, with so many workers. Nothing has been written yet.
