@@ -276,7 +276,7 @@ check_sharing() {
     if [[ -n $refused ]]; then
         # A store that is in use is what was asked for; anything else that failed is told as it was, without the places of the trial.
         case $refused in
-            *"in use"*) refused='this cofs lets one mount use a volume; say --cofs-mounts 1' ;;
+            *"already mounted on"* | *"in use"*) refused='this cofs lets one mount use a volume; say --cofs-mounts 1' ;;
             *) refused="a trial of several mounts of one volume failed: ${refused//"$WORK"\//}" ;;
         esac
         echo "compare-clusters: --cofs-mounts $COFS_MOUNTS: $refused" >&2

@@ -32,6 +32,19 @@ fn a_profile_becomes_a_score_and_a_page() {
 }
 
 #[test]
+fn a_person_reads_what_was_measured_and_how() {
+    let root = scratch();
+    let directory = root.path().to_str().unwrap();
+    // mdtest's own letter for the directory.
+    let table = run(&["bench", "mdtest", "-n", "4", "-w", "64K", "-i", "1", "-p", "2", "-d", directory]);
+    assert!(table.starts_with("mdtest: ") && table.contains("write_bytes 64 KiB; 2 processes, median of 1\n"), "{table}");
+    assert!(table.contains("max  skew\n") && table.contains("\nSUMMARY rate: (of 1 iterations)\n"), "{table}");
+    for words in [&["bench", "mdtest", "-n", "4", "-d", directory, directory][..], &["bench", "mdtest"]] {
+        assert_eq!(cofs(words).output().unwrap().status.code(), Some(2));
+    }
+}
+
+#[test]
 fn what_cannot_be_measured_is_told_in_one_line_and_nothing_is_written() {
     let root = scratch();
     let directory = root.path().to_str().unwrap();
@@ -47,6 +60,7 @@ fn what_cannot_be_measured_is_told_in_one_line_and_nothing_is_written() {
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success() && said.trim_end().lines().count() == 1, "{words:?}: {said}");
         assert!(said.contains(why), "{words:?}: {said}");
+        assert_eq!(said.matches("bench: ").count(), 1, "who speaks is said once: {said}");
         assert_eq!(fs::read_dir(directory).unwrap().count(), 1);
     }
     let left = run(&["bench", "clean", "--list", directory]);

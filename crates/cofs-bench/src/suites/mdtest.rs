@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use self::{items::Kind, shape::Shape};
 use crate::{Need, Observer, Phase, Report, Seat, Suite, Unit};
 
-/// mdtest: create, stat, read and remove files and directories in a tree.
+/// mdtest: create, stat, read, rename and remove files and directories in a tree.
 ///
 /// The letters are mdtest's. Without -F and -D both files and directories are measured; without -C, -T, -E, -U and -r all
 /// phases. With -C and without -r the files stay, and a later run with -T, -E, -U or -r finds them in DIR.
