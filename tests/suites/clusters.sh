@@ -54,6 +54,8 @@ clusters_refuse() {
 --mounts 17
 --mounts
 --cofs-mounts 1,2
+--cofs-mounts x
+--cofs-mounts 2
 --repeats 0
 --files 63
 --files -5
