@@ -31,14 +31,16 @@ pub struct Job {
 
 impl Job {
     pub fn of(options: &Options) -> Self {
-        let suite = options.suite.suite();
+        let mut kind = options.suite.clone();
+        kind.suite_mut().spell_out();
+        let suite = kind.suite();
         // What stays for a later run, or is taken away from an earlier one, is there once.
         let once = suite.leaves() != suite.finds();
         Self {
-            suite: options.suite.clone(),
             processes: options.processes.clamp(1, suite.processes_max()),
             repeats: if once { 1 } else { options.repeats.max(1) },
             warm_ups: if once { 0 } else { options.warm_ups },
+            suite: kind,
             cold: options.cold,
             sync: options.sync,
             drop_caches: options.drop_caches,

@@ -342,7 +342,8 @@ mod tests {
     fn every_phase_that_counts_is_one_of_its_suite() {
         for profile in [Profile::Quick, Profile::Full, Profile::Trial] {
             for processes in [1, 4] {
-                for test in profile.tests(processes).unwrap() {
+                for mut test in profile.tests(processes).unwrap() {
+                    test.suite.suite_mut().spell_out();
                     let suite = test.suite.suite();
                     suite.check(processes).unwrap();
                     let phases: Vec<&str> = suite.phases().iter().map(|phase| phase.name).collect();

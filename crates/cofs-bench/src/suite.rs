@@ -151,6 +151,10 @@ pub struct Need {
 pub trait Suite: Send {
     fn name(&self) -> &'static str;
 
+    /// Puts what its short forms mean (a hard form, IOR's defaults) in place of them, so that what is recorded is what is
+    /// done. Comes before all below; twice is as once.
+    fn spell_out(&mut self) {}
+
     /// What it does in this order.
     fn phases(&self) -> Vec<Phase>;
 

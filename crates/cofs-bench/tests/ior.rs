@@ -115,6 +115,7 @@ fn the_hard_form_is_47008_bytes_of_each_in_turn() {
         assert_eq!(figure(&report, phase).work.bytes, 15 * 47008);
     }
     assert_eq!(figure(&report, "read").work.counts["errors"], 0);
+    assert_eq!(report.options["ior"]["transfer"], 47008, "what is recorded is what was done");
     let bytes = fs::read(dir.path().join("cofs-bench-ior/testFile")).unwrap();
     let in_turn = bytes.chunks(47008).map(|block| block[4]);
     assert!(in_turn.eq((0..15).map(|block| block % 3)));

@@ -179,6 +179,7 @@ fn the_hard_form_is_files_of_3901_bytes_in_one_directory() {
     assert_eq!(kernel.sum("pread64", &[one]), 30 * 3901);
     assert!(report.rows.iter().all(|row| !row.phase.starts_with("directory")));
     assert!(figure(&report, "file read").work.counts.is_empty(), "verified");
+    assert_eq!(report.options["mdtest"]["write_bytes"], 3901, "what is recorded is what was done");
 }
 
 #[test]

@@ -157,19 +157,6 @@ impl Access {
 const REMOVE: &str = "remove";
 
 impl Ior {
-    /// As told, with what the hard form and IOR's defaults mean.
-    fn told(&self) -> Self {
-        let mut told = self.clone();
-        if self.hard {
-            let hard = Self { block: HARD_BYTES, transfer: HARD_BYTES, reorder: true, ..told };
-            told = Self { barriers: true, fsync: true, hard: false, ..hard };
-        }
-        if !(told.write || told.read || told.check_write || told.check_read) {
-            (told.write, told.read) = (true, true);
-        }
-        told
-    }
-
     fn accesses(&self) -> Vec<Access> {
         let all = [
             (Access::Write, self.write),
@@ -301,15 +288,24 @@ impl Suite for Ior {
         "ior"
     }
 
+    fn spell_out(&mut self) {
+        if self.hard {
+            (self.block, self.transfer) = (HARD_BYTES, HARD_BYTES);
+            (self.reorder, self.barriers, self.fsync) = (true, true, true);
+        }
+        if !(self.write || self.read || self.check_write || self.check_read) {
+            (self.write, self.read) = (true, true);
+        }
+    }
+
     fn phases(&self) -> Vec<Phase> {
-        let accesses = self.told().accesses();
         let bandwidth = |access: Access| Phase::new(access.name(), Unit::MebibytesPerSecond);
         let remove = (!self.keep).then_some(Phase::new(REMOVE, Unit::Seconds));
-        accesses.into_iter().map(bandwidth).chain(remove).collect()
+        self.accesses().into_iter().map(bandwidth).chain(remove).collect()
     }
 
     fn check(&self, processes: usize) -> Result<(), String> {
-        self.told().wrong(processes).map_or(Ok(()), |wrong| Err(wrong.to_owned()))
+        self.wrong(processes).map_or(Ok(()), |wrong| Err(wrong.to_owned()))
     }
 
     fn own_time(&self) -> Option<&'static str> {
@@ -317,13 +313,12 @@ impl Suite for Ior {
     }
 
     fn need(&self, processes: usize) -> Need {
-        let told = self.told();
         // Against a stonewall nobody knows.
-        if !told.write || told.stonewall > 0 {
+        if !self.write || self.stonewall > 0 {
             return Need::default();
         }
-        let bytes = places::bytes(&told, processes).unwrap_or(u64::MAX);
-        Need { bytes, inodes: if told.file_per_process { processes as u64 } else { 1 } }
+        let bytes = places::bytes(self, processes).unwrap_or(u64::MAX);
+        Need { bytes, inodes: if self.file_per_process { processes as u64 } else { 1 } }
     }
 
     fn leaves(&self) -> bool {
@@ -331,13 +326,10 @@ impl Suite for Ior {
     }
 
     fn finds(&self) -> bool {
-        let told = self.told();
-        !told.write || told.existing
+        !self.write || self.existing
     }
 
     fn work(&mut self, phase: &str, seat: &Seat, observer: &mut dyn Observer) -> io::Result<()> {
-        let written = self.written.take();
-        *self = Self { written, ..self.told() };
         match [Access::Write, Access::WriteCheck, Access::Read].into_iter().find(|a| a.name() == phase) {
             Some(access) => self.access(access, seat, observer),
             None => self.remove(seat, observer),
@@ -345,6 +337,6 @@ impl Suite for Ior {
     }
 
     fn original(&self, report: &Report, target: usize) -> String {
-        summary::table(&self.told(), report, target)
+        summary::table(self, report, target)
     }
 }

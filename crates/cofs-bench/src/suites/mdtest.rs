@@ -167,17 +167,6 @@ const STEPS: [(Step, [&str; 2]); 5] = [
 ];
 
 impl Mdtest {
-    /// As told, with what the hard form means.
-    fn told(&self) -> Self {
-        match self.hard {
-            true => {
-                let hard = Self { files_only: true, write_bytes: HARD_BYTES, ..self.clone() };
-                Self { read_bytes: HARD_BYTES, hard: false, ..hard }
-            }
-            false => self.clone(),
-        }
-    }
-
     fn does(&self, step: Step) -> bool {
         let all = !(self.create || self.stat || self.read || self.rename || self.remove);
         let told = match step {
@@ -193,8 +182,8 @@ impl Mdtest {
 
     fn does_kind(&self, kind: Kind) -> bool {
         match kind {
-            Kind::File => self.files_only || self.hard || !self.directories_only,
-            Kind::Directory => self.directories_only || !(self.files_only || self.hard),
+            Kind::File => self.files_only || !self.directories_only,
+            Kind::Directory => self.directories_only || !self.files_only,
         }
     }
 
@@ -238,6 +227,13 @@ impl Suite for Mdtest {
         "mdtest"
     }
 
+    fn spell_out(&mut self) {
+        if self.hard {
+            self.files_only = true;
+            (self.write_bytes, self.read_bytes) = (HARD_BYTES, HARD_BYTES);
+        }
+    }
+
     fn phases(&self) -> Vec<Phase> {
         let phase = |name| Phase::new(name, Unit::OperationsPerSecond);
         let mut phases = Vec::new();
@@ -256,9 +252,8 @@ impl Suite for Mdtest {
     }
 
     fn check(&self, processes: usize) -> Result<(), String> {
-        let told = self.told();
-        let shape = told.shape()?;
-        told.wrong(&shape, processes).map_or(Ok(()), |wrong| Err(wrong.to_owned()))
+        let shape = self.shape()?;
+        self.wrong(&shape, processes).map_or(Ok(()), |wrong| Err(wrong.to_owned()))
     }
 
     fn own_time(&self) -> Option<&'static str> {
@@ -266,16 +261,15 @@ impl Suite for Mdtest {
     }
 
     fn need(&self, processes: usize) -> Need {
-        let told = self.told();
         // With a stonewall nobody knows.
-        let shape = match told.shape() {
-            Ok(shape) if told.stonewall == 0 => shape,
+        let shape = match self.shape() {
+            Ok(shape) if self.stonewall == 0 => shape,
             _ => return Need::default(),
         };
         let items = shape.items.saturating_mul(shape.trees).saturating_mul(processes as u64);
-        let trees = shape.trees.saturating_mul(if told.unique { processes as u64 } else { 1 });
+        let trees = shape.trees.saturating_mul(if self.unique { processes as u64 } else { 1 });
         Need {
-            bytes: items.saturating_mul(told.write_bytes),
+            bytes: items.saturating_mul(self.write_bytes),
             inodes: items.saturating_add(trees.saturating_mul(shape.directories + 1)),
         }
     }
@@ -289,8 +283,6 @@ impl Suite for Mdtest {
     }
 
     fn work(&mut self, phase: &str, seat: &Seat, observer: &mut dyn Observer) -> io::Result<()> {
-        let reached = self.reached;
-        *self = Self { reached, ..self.told() };
         let named = STEPS.iter().find_map(|(step, names)| {
             let kind = names.iter().position(|name| *name == phase)?;
             Some((*step, [Kind::Directory, Kind::File][kind]))
@@ -307,6 +299,6 @@ impl Suite for Mdtest {
     }
 
     fn original(&self, report: &Report, target: usize) -> String {
-        summary::tables(&self.told(), report, target)
+        summary::tables(self, report, target)
     }
 }
