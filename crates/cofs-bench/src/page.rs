@@ -176,20 +176,15 @@ enum Measure {
 
 impl Measure {
     fn title(self, points: &[&Point]) -> &'static str {
-        let all = |unit| points.iter().all(|point| point.unit == unit);
-        match self {
-            Self::TimePerOperation => return "Time per operation",
-            Self::ExecutionTime => return "Execution time",
-            Self::Value => {}
-        }
-        if all(Unit::OperationsPerSecond) {
-            "Rate"
-        } else if all(Unit::MebibytesPerSecond) {
-            "Bandwidth"
-        } else if all(Unit::Seconds) {
-            "Time"
-        } else {
-            "Results"
+        let any = |unit| points.iter().any(|point| point.unit == unit);
+        match (self, any(Unit::OperationsPerSecond), any(Unit::MebibytesPerSecond)) {
+            (Self::TimePerOperation, ..) => "Time per operation",
+            (Self::ExecutionTime, ..) => "Execution time",
+            (Self::Value, true, true) => "Results",
+            // The time of a phase beside them (IOR's remove) names none of them.
+            (Self::Value, true, false) => "Rate",
+            (Self::Value, false, true) => "Bandwidth",
+            (Self::Value, false, false) => "Time",
         }
     }
 

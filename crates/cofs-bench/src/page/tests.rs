@@ -137,7 +137,8 @@ fn bandwidth_of_clients_is_shown_as_execution_time_too() {
         let phase = Phase::new("write", Unit::MebibytesPerSecond);
         let figure =
             |factor: f64| Figure { value: 100.0 / seconds, seconds: seconds * factor, ..Figure::default() };
-        one.rows = vec![Row::new(&phase, &[figure(1.0)], &[figure(2.0)])];
+        let remove = Phase::new("remove", Unit::Seconds);
+        one.rows = [phase, remove].map(|of| Row::new(&of, &[figure(1.0)], &[figure(2.0)])).into();
         one
     };
     let page = page(&[one(1, 1 << 20, 50.0), one(4, 1 << 20, 20.0)], &Heading::default()).unwrap();
