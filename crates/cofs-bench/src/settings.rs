@@ -37,7 +37,7 @@ pub fn counts_bytes(suite: &str, name: &str) -> bool {
 /// Bytes in few letters: `65536` is `64 KiB`. A power of two is whole in its unit; 1000 KiB stay that.
 pub fn size(bytes: f64) -> String {
     let (unit, word) = match bytes {
-        v if v < 1024.0 => return short(v),
+        v if v < 1024.0 => (1.0, "B"),
         v if v < 1_048_576.0 => (1024.0, "KiB"),
         v if v < 1_073_741_824.0 => (1_048_576.0, "MiB"),
         _ => (1_073_741_824.0, "GiB"),
@@ -94,7 +94,8 @@ mod tests {
     #[test]
     fn bytes_are_said_as_bytes() {
         for (bytes, text) in [
-            (100.0, "100"),
+            (0.0, "0 B"),
+            (100.0, "100 B"),
             (1024.0, "1 KiB"),
             (47_008.0, "45.9 KiB"),
             (1_024_000.0, "1000 KiB"),
