@@ -344,6 +344,15 @@ mod tests {
     }
 
     #[test]
+    fn every_column_has_a_heading() {
+        let rate = Phase::new("x", Unit::OperationsPerSecond);
+        for (together, other) in [(false, vec![]), (true, vec![]), (false, vec![1.0]), (true, vec![1.0])] {
+            let row = Row::new(&rate, &figures(&[1.0]), &figures(&other));
+            assert_eq!(heading(together, !other.is_empty()).len(), cells(&row, together).len());
+        }
+    }
+
+    #[test]
     fn the_table_lines_up() {
         let rows = [vec!["a".into(), "100".into()], vec!["bcd".into(), "5".into()]];
         assert_eq!(columns(&rows), "a    100\nbcd    5\n");
