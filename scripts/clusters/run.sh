@@ -189,6 +189,7 @@ volume_down() {
 listed() { local IFS=,; printf %s "$*"; }
 
 mounts_of() { if (($1 == 1)); then echo "1 mount"; else echo "$1 mounts"; fi; }
+processes_of() { if (($1 == 1)); then echo "1 process"; else echo "$1 processes"; fi; }
 
 # pair NAME SUITE PROCESSES MOUNTS LABEL SUITE-ARGUMENT...: cofs in turns with so many native mounts.
 pair() {
@@ -200,12 +201,12 @@ pair() {
     if ((mounts > 1)); then arguments+=(--vs-mounts "$(listed "${NATIVE[@]:1:mounts-1}")"); fi
     if ((${#SERVED[@]} > 1)); then arguments+=(--mounts "$(listed "${SERVED[@]:1}")"); fi
     if during timeout 900 "$COFS" --quiet "${arguments[@]}" "$@" >"$result" 2>"$WORK/said"; then
-        say "$TITLE, ${TITLES[$name]}: $suite $label, $processes processes, $(mounts_of "$mounts"): $((SECONDS - from)) s"
+        say "$TITLE, ${TITLES[$name]}: $suite $label, $(processes_of "$processes"), $(mounts_of "$mounts"): $((SECONDS - from)) s"
         return 0
     fi
     cat "$WORK/said" >>"$OUT/log"
     rm -f "$result"
-    wrong "$TITLE, $name: $suite $label, $processes processes, $(mounts_of "$mounts"): $(tail -n 1 "$WORK/said")"
+    wrong "$TITLE, $name: $suite $label, $(processes_of "$processes"), $(mounts_of "$mounts"): $(tail -n 1 "$WORK/said")"
     # What it left would be in the way of the next one.
     local left
     for left in "${SERVED[0]}" "${NATIVE[0]}"; do
