@@ -139,12 +139,21 @@ pub trait Passthrough: Send + Sync + 'static {
     fn unregister(&self, id: BackingId);
 }
 
-/// Takes back what the kernel has been told. The FUSE face implements it; calls may come from any thread.
+/// Takes back what the kernel has been told, or tells it unasked. The FUSE face implements it; calls may come from any thread, never wait,
+/// and are carried out soon after.
 pub trait Recall: Send + Sync + 'static {
     fn attributes(&self, ino: InodeId);
     /// Attributes and the cached bytes.
     fn data(&self, ino: InodeId);
+    /// What was known of a name, there or not. Who has it open, or stands in it, sees it as removed.
     fn entry(&self, parent: InodeId, name: &Name);
+    /// The name is to be asked for again before it is used; nothing changes for those who have it open.
+    fn expire(&self, parent: InodeId, name: &Name);
+    /// `ino` has lost this name, its last: those who watch it (inotify) hear of it. A directory that the kernel knows entries of stays known.
+    fn removed(&self, parent: InodeId, name: &Name, ino: InodeId);
+    /// Bytes that the kernel may keep, so that reading them need not ask; they may end beyond what was known of the file's size. A later
+    /// `data` takes them back. They are not kept where too many wait.
+    fn store(&self, ino: InodeId, offset: u64, data: Bytes);
 }
 
 /// What the face can do, told once before the first operation.

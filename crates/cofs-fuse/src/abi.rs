@@ -104,6 +104,7 @@ layout! {
 
     NotifyInvalInodeOut { ino: u64, off: i64, len: i64 }
     NotifyInvalEntryOut { parent: u64, namelen: u32, flags: u32 }
+    NotifyStoreOut { nodeid: u64, offset: u64, size: u32, padding: u32 }
     NotifyDeleteOut { parent: u64, child: u64, namelen: u32, padding: u32 }
 
     BackingMap { fd: i32, flags: u32, padding: u64 }
@@ -227,12 +228,14 @@ pub mod flag {
     pub const WRITE_KILL_SUIDGID: u32 = 1 << 2;
     pub const FSYNC_FDATASYNC: u32 = 1 << 0;
     pub const SETXATTR_ACL_KILL_SGID: u32 = 1 << 0;
+    pub const EXPIRE_ONLY: u32 = 1 << 0;
 }
 
 /// Codes of what we tell the kernel unasked, in the `error` of an answer to nobody (`unique` 0).
 pub mod notify {
     pub const INVAL_INODE: i32 = 2;
     pub const INVAL_ENTRY: i32 = 3;
+    pub const STORE: i32 = 4;
     pub const DELETE: i32 = 6;
     pub const RESEND: i32 = 7;
 }

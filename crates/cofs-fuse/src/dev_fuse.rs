@@ -120,14 +120,32 @@ impl Device {
         }
     }
 
-    /// Sends a whole message. That nobody waits for it any more (ENOENT), or that the mount is gone, is not
+    /// Sends a whole answer. That nobody waits for it any more (ENOENT), or that the mount is gone, is not
     /// an error.
-    pub fn send(&self, message: &[u8]) {
+    pub fn send(&self, answer: &[u8]) {
+        if let Err(error) = self.write(answer) {
+            tracing::error!(%error, "answer refused by the kernel");
+        }
+    }
+
+    /// Sends a whole notice. Likewise, that the kernel knows nothing of what it is about (ENOENT) is not an error.
+    pub fn tell(&self, notice: &[u8]) {
+        match self.write(notice) {
+            Ok(()) => {}
+            // Of a name that is said to be removed: there is more below it, or something is mounted on it.
+            Err(error @ (Failure::NOTEMPTY | Failure::BUSY)) => {
+                tracing::warn!(%error, "the kernel still knows a name that was removed");
+            }
+            Err(error) => tracing::error!(%error, "notice refused by the kernel"),
+        }
+    }
+
+    fn write(&self, message: &[u8]) -> rustix::io::Result<()> {
         loop {
             match rustix::io::write(&self.fd, message) {
                 Err(Failure::INTR) => {}
-                Ok(_) | Err(Failure::NOENT | Failure::NODEV | Failure::CONNABORTED) => return,
-                Err(error) => return tracing::error!(%error, "answer refused by the kernel"),
+                Ok(_) | Err(Failure::NOENT | Failure::NODEV | Failure::CONNABORTED) => return Ok(()),
+                Err(error) => return Err(error),
             }
         }
     }

@@ -75,7 +75,7 @@ impl<F: FileSystem> Session<F> {
     ) -> FsResult<()> {
         self.service.fs.attach(self.abilities());
         if self.resumes {
-            self.device.send(&resend());
+            self.device.tell(&resend());
         }
         let (running, report) = self.start(uring, declined);
         // Over io_uring, one thread drains what still comes by the device.

@@ -137,6 +137,8 @@ pub const FUSE_BUFFERS_BYTES_PER_CPU: usize = 1 << 20;
 pub const FUSE_BACKGROUND_MAX: u16 = 64;
 /// Inodes and entries that the kernel is still to be told to forget.
 pub const FUSE_RECALLS_MAX: usize = 1 << 20;
+/// Bytes that wait to be put into the kernel's page cache unasked; what is beyond is not put there.
+pub const FUSE_STORES_BYTES_MAX: usize = 16 << 20;
 
 // Checks.
 

@@ -11,6 +11,7 @@ use std::{
     },
 };
 
+use bytes::Bytes;
 use cofs_engine::MemoryEngine;
 use cofs_fs::{
     BackingId, Cofs, Context, DataPath, Entry, FaceAbilities, FileSystem, FsOptions, OpenTable, Opened,
@@ -86,6 +87,9 @@ impl Recall for Recalls {
         self.0.lock().push(ino);
     }
     fn entry(&self, _: InodeId, _: &Name) {}
+    fn expire(&self, _: InodeId, _: &Name) {}
+    fn removed(&self, _: InodeId, _: &Name, _: InodeId) {}
+    fn store(&self, _: InodeId, _: u64, _: Bytes) {}
 }
 
 /// What outlives a crash of the service: the engine's contents and the pool.
