@@ -196,12 +196,15 @@ impl Shared {
             return Ok(());
         }
         while !self.stopping() {
-            // Not under the lock: who adds one must not wait for commits.
-            let Some(ino) = self.unlinked.lock().pop() else { break };
-            if let Err(error) = run(metadata.release_unlinked(ino)) {
-                self.unlinked.lock().push(ino);
-                return Err(error);
+            // Not under the lock: who adds one must not wait for commits. It stays in the list until it is released, whatever comes
+            // between; nobody else takes any (`pass` has one at a time).
+            let Some(ino) = self.unlinked.lock().last().copied() else { break };
+            run(metadata.release_unlinked(ino))?;
+            let mut unlinked = self.unlinked.lock();
+            if let Some(at) = unlinked.iter().rposition(|other| *other == ino) {
+                unlinked.swap_remove(at);
             }
+            drop(unlinked);
             failpoint("fs.recover.released");
         }
         self.unlinked.lock().shrink_to_fit();

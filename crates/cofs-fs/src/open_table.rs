@@ -132,6 +132,11 @@ impl OpenTable {
         self.shard(ino).lock().get(&ino).is_some_and(|slot| slot.unlinked)
     }
 
+    /// Takes an inode out, whoever claims it: nobody can use it any more.
+    pub(crate) fn evict(&self, ino: InodeId) {
+        self.shard(ino).lock().remove(&ino);
+    }
+
     /// The inodes in the table now.
     pub(crate) fn all(&self) -> Vec<Arc<OpenInode>> {
         self.shards

@@ -73,6 +73,23 @@ fn files_unlinked_while_open_are_gone_after_a_crash_with_their_objects() {
     assert_eq!(volume.objects_in_use(), 0);
 }
 
+/// As a forced unmount has it.
+#[test]
+fn an_end_without_closes_releases_what_was_unlinked_while_open() {
+    let world = World::new();
+    let volume = world.mount();
+    let (unlinked, file) = volume.create("unlinked");
+    volume.write(unlinked, file, 0, &pattern(INLINE_MAX * 2, 1));
+    volume.unlink("unlinked");
+    let (kept, file) = volume.create("kept");
+    volume.write(kept, file, 0, &pattern(INLINE_MAX * 2, 2));
+    volume.detach();
+    let volume = world.mount();
+    assert_eq!(volume.fs.recovered(), cofs_fs::Recovered::default());
+    assert_eq!(volume.contents(kept), pattern(INLINE_MAX * 2, 2));
+    eventually("its object is removed", || unlinked_and_to_reclaim(&volume) == 0);
+}
+
 fn unlinked_and_to_reclaim(volume: &Volume) -> usize {
     let metadata = volume.fs.metadata();
     run(metadata.unlinked_set(None, 10)).unwrap().value.len()

@@ -31,13 +31,19 @@ use crate::{
     abi::{self, OutHeader},
     dispatch::{Answer, Frame, Service},
     executor::{Home, Polled, Pool, Rest, Task, become_worker},
-    memory::{PAGE_BYTES, Pages},
+    memory::{self, PAGE_BYTES, Pages},
     request::Message,
 };
 
 const REQUEST_AT: usize = PAGE_BYTES - size_of::<abi::InHeader>() - size_of::<abi::WriteIn>();
 const ANSWER_AT: usize = PAGE_BYTES - size_of::<OutHeader>();
 const BODY_AT: usize = PAGE_BYTES;
+/// The largest READ or WRITE, so that all tasks' buffers stay within their bound: see [`crate::memory::transfer_bytes`].
+pub(crate) fn transfer_bytes() -> usize {
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    memory::transfer_bytes(limits::FUSE_TASKS_MAX, memory::bound(cpus), BODY_AT)
+}
+
 /// Tasks kept for the next slow work.
 const IDLE_TASKS_MAX: usize = 4;
 
@@ -397,5 +403,19 @@ impl<F: FileSystem> DevFuse<F> {
             self.tasks.changed.wait(&mut roster);
         }
         roster.idle.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_buffers_stay_within_their_bound_on_any_machine() {
+        for cpus in 1..=1024 {
+            let transfer_bytes = memory::transfer_bytes(limits::FUSE_TASKS_MAX, memory::bound(cpus), BODY_AT);
+            assert!(limits::FUSE_TASKS_MAX * (BODY_AT + transfer_bytes) <= memory::bound(cpus), "{cpus}");
+            assert!(transfer_bytes.is_power_of_two() && transfer_bytes >= 128 << 10);
+        }
     }
 }

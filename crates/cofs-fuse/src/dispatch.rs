@@ -18,6 +18,8 @@ use cofs_types::{Authority, Credentials, InodeId};
 use crate::{
     abi::InHeader,
     errno::Errno,
+    executor::Pool,
+    interrupt::{Interrupts, Sync},
     notify::Notifier,
     reply::Reply,
     request::{self, Dialect, LookupOf, Message, Operation},
@@ -49,6 +51,8 @@ pub(crate) struct Service<F> {
     pub authority: Authority,
     pub notifier: Arc<Notifier>,
     pub resent: Resent,
+    pub interrupts: Arc<Interrupts>,
+    pub pool: Arc<Pool>,
 }
 
 impl<F: FileSystem> Service<F> {
@@ -76,8 +80,26 @@ impl<F: FileSystem> Service<F> {
             Operation::Readdir(of) => {
                 directories::readdir(&*self.fs, &ctx, subject(&header)?, of, frame.answer()).await
             }
+            operation @ (Operation::Fsync { .. } | Operation::Fsyncdir | Operation::Syncfs) => {
+                let sync = self.sync(subject(&header)?, &operation);
+                self.interrupts.unless_killed(header.unique, header.pid, sync, &self.pool).await
+            }
             operation if resent::is_again(&header) => self.operate_again(&ctx, &header, operation).await,
             operation => self.operate(&ctx, &header, operation).await,
+        }
+    }
+
+    /// What borrows nothing from its request, so that it can be left.
+    fn sync(&self, ino: InodeId, operation: &Operation<'_>) -> Sync {
+        let fs = self.fs.clone();
+        match *operation {
+            Operation::Fsync { handle, data_only } => {
+                Box::pin(unpanicked(async move { files::fsync(&*fs, ino, handle, data_only).await }))
+            }
+            Operation::Fsyncdir => {
+                Box::pin(unpanicked(async move { directories::fsyncdir(&*fs, ino).await }))
+            }
+            _ => Box::pin(unpanicked(async move { whole::syncfs(&*fs).await })),
         }
     }
 
@@ -119,9 +141,12 @@ impl<F: FileSystem> Service<F> {
         let fs = &*self.fs;
         match operation {
             Op::Nothing => return Ok(Reply::None),
+            Op::Interrupt { unique } => {
+                self.interrupts.tell(unique);
+                return Ok(Reply::None);
+            }
             Op::Destroy => return Ok(Reply::Done),
             Op::Statfs => return whole::statfs(fs).await,
-            Op::Syncfs => return whole::syncfs(fs).await,
             Op::BatchForget(list) => return Ok(whole::batch_forget(fs, list)),
             _ => {}
         }
@@ -149,7 +174,6 @@ impl<F: FileSystem> Service<F> {
             Op::Removexattr(name) => xattrs::remove(fs, ctx, ino, name).await,
             Op::Opendir => directories::opendir(fs, ctx, ino).await,
             Op::Releasedir(handle) => directories::releasedir(fs, ino, handle).await,
-            Op::Fsyncdir => directories::fsyncdir(fs, ino).await,
             operation => files::operate(fs, ctx, ino, operation).await,
         }
     }

@@ -22,6 +22,7 @@ use std::{
     },
     task::{Context, Poll, Wake, Waker},
     thread::JoinHandle,
+    time::Duration,
 };
 
 use cofs_fs::BlockingThread;
@@ -163,19 +164,28 @@ impl Wake for Task {
     }
 }
 
+/// Threads kept for the next slow work; others end when they have had none for a while.
+const IDLE_THREADS_MAX: usize = 4;
+const SPARE_AFTER: Duration = Duration::from_secs(10);
+
 #[derive(Default)]
 struct Queue {
     tasks: VecDeque<Arc<Task>>,
     threads: Vec<JoinHandle<()>>,
+    started: usize,
+    /// Threads that are to go on.
+    alive: usize,
     idle: usize,
     closed: bool,
 }
 
-/// Threads that may block. They start when there is work and stay until [`Pool::close`].
+/// Threads that may block, and may hang with the file system below: so there are as many as requests can be in hand there. They start
+/// when there is work.
 pub(crate) struct Pool {
     queue: Mutex<Queue>,
     work: Condvar,
     threads_max: usize,
+    spare_after: Duration,
     /// Where the threads may run: where whoever mounts may. A thread inherits the CPUs of the one that starts
     /// it, and that is a worker pinned to one.
     cpus: Option<CpuSet>,
@@ -192,32 +202,56 @@ impl fmt::Debug for Pool {
 impl Pool {
     /// A pool with its first thread, so that there is always one. Errors: the thread could not be started.
     pub fn new() -> io::Result<Arc<Self>> {
+        Self::with(limits::BLOCKING_THREADS_MAX, SPARE_AFTER)
+    }
+
+    fn with(threads_max: usize, spare_after: Duration) -> io::Result<Arc<Self>> {
         let pool = Arc::new(Self {
             queue: Mutex::default(),
             work: Condvar::new(),
-            threads_max: limits::BLOCKING_THREADS_MAX,
+            threads_max,
+            spare_after,
             cpus: rustix::thread::sched_getaffinity(None).ok(),
             policy: Policy::current().ok(),
         });
-        let first = pool.spawn(0)?;
-        pool.queue.lock().threads.push(first);
+        pool.spawn(&mut pool.queue.lock())?;
         Ok(pool)
     }
 
-    fn spawn(self: &Arc<Self>, number: usize) -> io::Result<JoinHandle<()>> {
-        let pool = self.clone();
-        std::thread::Builder::new().name(format!("cofs-wait-{number}")).spawn(move || pool.run())
+    fn spawn(self: &Arc<Self>, queue: &mut Queue) -> io::Result<()> {
+        let (pool, name) = (self.clone(), format!("cofs-wait-{}", queue.started));
+        let thread = std::thread::Builder::new().name(name).spawn(move || pool.run())?;
+        queue.threads.retain(|thread| !thread.is_finished());
+        queue.threads.push(thread);
+        queue.started += 1;
+        queue.alive += 1;
+        Ok(())
+    }
+
+    /// Runs `work`, for which no request's memory is needed. Errors: the work itself, where too much waits already.
+    pub fn take_over(self: &Arc<Self>, work: Work) -> Result<(), Work> {
+        struct Nowhere;
+        impl Home for Nowhere {
+            fn rests(&self, _: Arc<Task>) {}
+        }
+        if self.queue.lock().tasks.len() >= limits::BLOCKING_QUEUE_MAX {
+            return Err(work);
+        }
+        let task = Task::new(self, Arc::new(Nowhere), 0, Rest::default(), work);
+        task.state.store(QUEUED, Ordering::Release);
+        self.push(task);
+        Ok(())
     }
 
     fn push(self: &Arc<Self>, task: Arc<Task>) {
         let mut queue = self.queue.lock();
         queue.tasks.push_back(task);
-        let number = queue.threads.len();
-        if queue.idle < queue.tasks.len() && number < self.threads_max && !queue.closed {
-            match self.spawn(number) {
-                Ok(thread) => queue.threads.push(thread),
-                Err(error) => tracing::warn!(%error, "no further thread for operations that wait"),
-            }
+        if queue.idle < queue.tasks.len()
+            && queue.alive < self.threads_max
+            && !queue.closed
+            && let Err(error) = self.spawn(&mut queue)
+        {
+            tracing::warn!(%error, "no further thread for operations that wait");
         }
         drop(queue);
         self.work.notify_one();
@@ -233,8 +267,18 @@ impl Pool {
                 return None;
             }
             queue.idle += 1;
-            self.work.wait(&mut queue);
+            // No timer runs where nobody is to go.
+            let in_vain = if queue.alive > IDLE_THREADS_MAX {
+                self.work.wait_for(&mut queue, self.spare_after).timed_out()
+            } else {
+                self.work.wait(&mut queue);
+                false
+            };
             queue.idle -= 1;
+            if in_vain && queue.tasks.is_empty() && !queue.closed && queue.alive > IDLE_THREADS_MAX {
+                queue.alive -= 1;
+                return None;
+            }
         }
     }
 
@@ -353,6 +397,48 @@ mod tests {
             home.1.wait(&mut idle);
         }
         drop(idle);
+        pool.close();
+    }
+
+    #[test]
+    fn threads_that_hang_keep_nobody_else_waiting_and_those_to_spare_end() {
+        let pool = Pool::with(8, Duration::from_millis(1)).unwrap();
+        let (open, gate) = std::sync::mpsc::channel::<()>();
+        let (gate, done) = (Arc::new(Mutex::new(gate)), Arc::new(AtomicUsize::new(0)));
+        for _ in 0..7 {
+            let (gate, done) = (gate.clone(), done.clone());
+            let hangs = async move {
+                let _ = gate.lock().recv();
+                done.fetch_add(1, Ordering::SeqCst);
+            };
+            assert!(pool.take_over(Box::pin(hangs)).is_ok());
+        }
+        let (tell, told) = std::sync::mpsc::channel();
+        assert!(pool.take_over(Box::pin(async move { tell.send(()).unwrap() })).is_ok());
+        told.recv().unwrap();
+        assert_eq!(done.load(Ordering::SeqCst), 0);
+        (0..7).for_each(|_| open.send(()).unwrap());
+        while pool.queue.lock().alive > IDLE_THREADS_MAX {
+            std::thread::yield_now();
+        }
+        pool.close();
+        assert_eq!(done.load(Ordering::SeqCst), 7);
+    }
+
+    #[test]
+    fn work_for_nobodys_memory_is_bounded() {
+        let pool = Pool::with(1, SPARE_AFTER).unwrap();
+        let (open, gate) = std::sync::mpsc::channel::<()>();
+        let (tell, told) = std::sync::mpsc::channel();
+        let hangs = async move {
+            tell.send(()).unwrap();
+            let _ = gate.recv();
+        };
+        assert!(pool.take_over(Box::pin(hangs)).is_ok());
+        told.recv().unwrap();
+        let taken = (0..=limits::BLOCKING_QUEUE_MAX).filter(|_| pool.take_over(Box::pin(async {})).is_ok());
+        assert_eq!(taken.count(), limits::BLOCKING_QUEUE_MAX);
+        open.send(()).unwrap();
         pool.close();
     }
 }

@@ -12,11 +12,11 @@ use std::{
 };
 
 use cofs_fs::FileSystem;
-use cofs_types::{FsResult, limits};
+use cofs_types::FsResult;
 
 use crate::{
     abi::init,
-    dev_fuse::Device,
+    dev_fuse::{self, Device},
     mount::{self, MountError, MountOptions, Transport, Unmount},
     negotiate::{Settled, Wishes, negotiate},
     passthrough::privileged,
@@ -125,7 +125,7 @@ pub fn mount_handing_on<F: FileSystem>(
         kernel_checks: options.default_permissions,
         passthrough: options.passthrough && privileged() && !options.survives,
         uring: uring.is_some(),
-        transfer_bytes: uring.as_ref().map_or(limits::FUSE_TRANSFER_BYTES_MAX, |uring| uring.transfer_bytes),
+        transfer_bytes: uring.as_ref().map_or_else(dev_fuse::transfer_bytes, |uring| uring.transfer_bytes),
     };
     let settled = negotiate(connection.as_fd(), wishes)?;
     let device = if options.survives {

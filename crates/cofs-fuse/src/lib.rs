@@ -14,6 +14,7 @@ mod dispatch;
 mod errno;
 mod executor;
 mod handle;
+mod interrupt;
 mod memory;
 mod mount;
 mod negotiate;

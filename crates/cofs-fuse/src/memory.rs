@@ -8,7 +8,20 @@ use std::{
 
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
+use cofs_types::limits;
+
 pub(crate) const PAGE_BYTES: usize = 4096;
+
+/// What the buffers of all requests may take together.
+pub(crate) fn bound(cpus: usize) -> usize {
+    limits::FUSE_BUFFERS_BYTES + cpus * limits::FUSE_BUFFERS_BYTES_PER_CPU
+}
+
+/// The largest transfer for which so many buffers, each with so many bytes beside it, stay within `bound`; a power of two.
+pub(crate) fn transfer_bytes(buffers: usize, bound: usize, beside: usize) -> usize {
+    let share = (bound / buffers.max(1)).saturating_sub(beside).max(1);
+    (1 << share.ilog2()).min(limits::FUSE_TRANSFER_BYTES_MAX)
+}
 
 /// Private, zeroed, page-aligned memory.
 #[derive(Debug)]

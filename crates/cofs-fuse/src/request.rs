@@ -237,6 +237,10 @@ pub enum Operation<'a> {
     Syncfs,
     Destroy,
     /// The kernel expects no answer and nothing is to be done.
+    /// Whoever waits for that request has had a signal.
+    Interrupt {
+        unique: u64,
+    },
     Nothing,
 }
 
@@ -305,6 +309,7 @@ fn unanswered<'a>(code: u32, args: &mut Arguments<'a>) -> Parsed<Operation<'a>> 
             let count = args.fixed::<abi::BatchForgetIn>()?.count as usize;
             Operation::BatchForget(ForgetList { count, bytes: args.rest })
         }
+        opcode::INTERRUPT => Operation::Interrupt { unique: args.fixed::<abi::InterruptIn>()?.unique },
         _ => Operation::Nothing,
     })
 }

@@ -15,6 +15,7 @@ use crate::{
     dispatch::Service,
     executor::Pool,
     handle::MountReport,
+    interrupt::Interrupts,
     mount::{MountError, MountOptions, Transport},
     negotiate::Settled,
     notify::{Notifier, resend},
@@ -35,6 +36,7 @@ pub(crate) struct Session<F> {
     pool: Arc<Pool>,
     notifier: Arc<Notifier>,
     recalls: JoinHandle<()>,
+    interrupts: JoinHandle<()>,
     survives: bool,
     /// Another process has served this connection before.
     resumes: bool,
@@ -50,20 +52,36 @@ impl<F: FileSystem> Session<F> {
         resumes: Option<Resent>,
     ) -> Result<Self, MountError> {
         let notifier = Arc::<Notifier>::default();
+        let interrupts = Arc::<Interrupts>::default();
+        let pool = Pool::new().map_err(MountError::Thread)?;
         let service = Arc::new(Service {
             fs,
             dialect: Dialect { setxattr_ext: settled.has(init::SETXATTR_EXT) },
             authority: if options.default_permissions { Authority::Checked } else { Authority::Unchecked },
             notifier: notifier.clone(),
             resent: resumes.unwrap_or_default(),
+            interrupts: interrupts.clone(),
+            pool: pool.clone(),
         });
-        let pool = Pool::new().map_err(MountError::Thread)?;
+        let interrupts = interrupts.start().map_err(MountError::Thread)?;
         let recalls = notifier.start(device.clone()).map_err(MountError::Thread)?;
         let threads = options.threads.unwrap_or_else(cpus).max(1);
         let stacking = options.stacking.then(|| options.background.clone());
         let survives = options.survives;
         let resumes = resumes.is_some() && settled.has(init::HAS_RESEND);
-        Ok(Self { service, device, settled, threads, stacking, pool, notifier, recalls, survives, resumes })
+        Ok(Self {
+            service,
+            device,
+            settled,
+            threads,
+            stacking,
+            pool,
+            notifier,
+            recalls,
+            interrupts,
+            survives,
+            resumes,
+        })
     }
 
     /// The mount's whole life. `declined`: why `uring` is not there.
@@ -93,6 +111,10 @@ impl<F: FileSystem> Session<F> {
             running.join();
         }
         self.pool.close();
+        self.service.interrupts.close();
+        if self.interrupts.join().is_err() {
+            tracing::error!("the thread for interrupted callers has panicked");
+        }
         let detached = cofs_fs::run(self.service.fs.detach());
         self.notifier.close();
         if self.recalls.join().is_err() {

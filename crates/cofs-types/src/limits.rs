@@ -116,9 +116,10 @@ pub const COPY_CHUNK_BYTES: usize = 256 << 10;
 pub const COPY_BYTES_MAX: u64 = 1 << 30;
 /// Attempts of a transaction before it runs alone.
 pub const CONFLICTS_MAX: u32 = 32;
-/// Threads for work that waits (syncs, slow opens).
-pub const BLOCKING_THREADS_MAX: usize = 16;
-/// Requests waiting for such a thread.
+/// Threads for work that waits (syncs, slow opens): as many as requests of `/dev/fuse` can be in hand, because those that wait for a
+/// directory below that hangs keep theirs.
+pub const BLOCKING_THREADS_MAX: usize = FUSE_TASKS_MAX;
+/// Requests waiting for such a thread beyond those in hand: syncs whose callers were killed.
 pub const BLOCKING_QUEUE_MAX: usize = 4096;
 
 // The FUSE face.
@@ -129,6 +130,8 @@ pub const FUSE_TRANSFER_BYTES_MAX: usize = 1 << 20;
 pub const FUSE_TASKS_MAX: usize = 64;
 /// Requests in hand on the io_uring queue of one CPU, those that wait included.
 pub const FUSE_QUEUE_DEPTH: usize = 32;
+/// Likewise on the queue of a CPU that the mount may not use itself, but others may.
+pub const FUSE_STRAY_QUEUE_DEPTH: usize = 8;
 /// Memory for requests over io_uring: so much, and so much more for each possible CPU. Transfers are made
 /// smaller, and queues shallower, until they fit.
 pub const FUSE_BUFFERS_BYTES: usize = 16 << 20;

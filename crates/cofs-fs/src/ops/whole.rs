@@ -51,7 +51,9 @@ impl<M: MetadataDriver> Cofs<M> {
     async fn settle_detached(&self, inode: &OpenInode) -> FsResult<()> {
         let mut state = inode.exclusive().await;
         if self.opens.is_unlinked(inode.ino) {
-            return self.metadata.release_unlinked(inode.ino).await.map(|_| ());
+            // What is in the table counts as open, and is not released.
+            self.opens.evict(inode.ino);
+            return self.release_unlinked(inode.ino).await;
         }
         if state.opens > 0 && state.writing.is_some() {
             self.settle(inode.ino, &mut state, true).await?;

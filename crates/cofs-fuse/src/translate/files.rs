@@ -1,6 +1,6 @@
 //! Files: opened, read, written, synced, closed.
 
-use cofs_fs::{Context, FileSystem};
+use cofs_fs::{Context, FileSystem, HandleId};
 use cofs_types::InodeId;
 
 use super::Answered;
@@ -15,6 +15,10 @@ pub async fn read<F: FileSystem>(fs: &F, ino: InodeId, of: ReadOf, answer: &mut 
     let room = of.size.min(answer.len());
     let into = answer.get_mut(..room).unwrap_or_default();
     Ok(Reply::InPlace(fs.read(ino, of.handle, of.offset, into).await?))
+}
+
+pub async fn fsync<F: FileSystem>(fs: &F, ino: InodeId, handle: HandleId, data_only: bool) -> Answered {
+    Ok(done(fs.fsync(ino, Some(handle), data_only).await?))
 }
 
 pub async fn operate<F: FileSystem>(
@@ -39,7 +43,6 @@ pub async fn operate<F: FileSystem>(
         }
         Op::Release(handle) => done(fs.release(ino, handle).await?),
         Op::Flush(handle) => done(fs.flush(ino, handle).await?),
-        Op::Fsync { handle, data_only } => done(fs.fsync(ino, Some(handle), data_only).await?),
         Op::Fallocate { handle, mode, offset, len } => {
             done(fs.fallocate(ctx, ino, handle, mode, offset, len).await?)
         }

@@ -8,8 +8,8 @@
 use cofs_types::limits;
 use rustix::thread::CpuSet;
 
-/// Requests in hand on a queue of a CPU that is not ours.
-const STRAY_DEPTH: usize = 1;
+use crate::memory;
+
 /// Below this, large transfers would cost too many trips.
 const TRANSFER_BYTES_MIN: usize = 128 << 10;
 
@@ -43,13 +43,13 @@ impl Plan {
     fn new(possible: usize, ours: impl Fn(usize) -> bool) -> Self {
         let queues = 0..possible.min(usize::from(u16::MAX));
         let (mine, strays): (Vec<_>, Vec<_>) = queues.partition(|cpu| ours(*cpu));
-        let bound = limits::FUSE_BUFFERS_BYTES + possible * limits::FUSE_BUFFERS_BYTES_PER_CPU;
+        let bound = memory::bound(possible);
         let (depth, transfer_bytes) = shape(bound, mine.len(), strays.len());
         let mut workers: Vec<_> =
             mine.iter().map(|&cpu| WorkerPlan { pin: Some(cpu), queues: vec![cpu as u16], depth }).collect();
         if !strays.is_empty() {
             let queues = strays.iter().map(|&cpu| cpu as u16).collect();
-            workers.push(WorkerPlan { pin: None, queues, depth: STRAY_DEPTH });
+            workers.push(WorkerPlan { pin: None, queues, depth: limits::FUSE_STRAY_QUEUE_DEPTH });
         }
         Self { workers, transfer_bytes }
     }
@@ -59,10 +59,10 @@ impl Plan {
 /// first: an operation that waits (a sync) keeps its place, and those behind it need others. What a transfer
 /// loses by being smaller is little: a trip costs a tenth of copying 256 KiB.
 fn shape(bound: usize, mine: usize, strays: usize) -> (usize, usize) {
-    let entries = mine * limits::FUSE_QUEUE_DEPTH + strays * STRAY_DEPTH;
-    let share = (bound / entries.max(1)).max(1);
-    let transfer_bytes = (1 << share.ilog2()).clamp(TRANSFER_BYTES_MIN, limits::FUSE_TRANSFER_BYTES_MAX);
-    let places = (bound / transfer_bytes).saturating_sub(strays * STRAY_DEPTH) / mine.max(1);
+    let entries = mine * limits::FUSE_QUEUE_DEPTH + strays * limits::FUSE_STRAY_QUEUE_DEPTH;
+    let transfer_bytes = memory::transfer_bytes(entries, bound, 0).max(TRANSFER_BYTES_MIN);
+    let places =
+        (bound / transfer_bytes).saturating_sub(strays * limits::FUSE_STRAY_QUEUE_DEPTH) / mine.max(1);
     (places.clamp(1, limits::FUSE_QUEUE_DEPTH), transfer_bytes)
 }
 
@@ -96,16 +96,18 @@ mod tests {
         let plan = Plan::new(4, |cpu| cpu == 1);
         let depth = limits::FUSE_QUEUE_DEPTH;
         let pinned = WorkerPlan { pin: Some(1), queues: vec![1], depth };
-        let strays = WorkerPlan { pin: None, queues: vec![0, 2, 3], depth: STRAY_DEPTH };
+        let strays = WorkerPlan { pin: None, queues: vec![0, 2, 3], depth: limits::FUSE_STRAY_QUEUE_DEPTH };
         assert_eq!(plan.workers, [pinned, strays]);
     }
 
     #[test]
     fn the_buffers_stay_within_their_bound_on_any_machine() {
-        for (possible, ours) in [(1, 1), (2, 2), (8, 8), (64, 64), (1024, 2), (512, 512)] {
+        for (possible, ours) in
+            [(1, 1), (2, 1), (2, 2), (8, 2), (8, 8), (64, 2), (64, 64), (1024, 2), (512, 512), (1024, 512)]
+        {
             let plan = Plan::new(possible, |cpu| cpu < ours);
             let entries: usize = plan.workers.iter().map(|w| w.depth * w.queues.len()).sum();
-            let bound = limits::FUSE_BUFFERS_BYTES + possible * limits::FUSE_BUFFERS_BYTES_PER_CPU;
+            let bound = memory::bound(possible);
             assert!(entries * plan.transfer_bytes <= bound, "{possible} {ours}");
             assert!(plan.transfer_bytes.is_power_of_two());
             assert!(plan.workers.iter().all(|w| w.pin.is_none() || w.depth >= 8));

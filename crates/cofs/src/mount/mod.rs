@@ -2,6 +2,7 @@
 //! manager, the kernel's list of mounts.
 
 pub mod daemon;
+pub mod dead;
 pub mod estate;
 pub mod live;
 pub mod mountinfo;

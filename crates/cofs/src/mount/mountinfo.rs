@@ -43,6 +43,17 @@ pub fn of_store(store: &Path) -> io::Result<Option<Mount>> {
     Ok(mounts()?.into_iter().rfind(|mount| mount.source == store))
 }
 
+/// The path without symlinks, found through the parent where the directory itself does not answer.
+pub fn absolute(dir: &Path) -> io::Result<PathBuf> {
+    dir.canonicalize().or_else(|error| {
+        let whole = std::path::absolute(dir)?;
+        match (whole.parent(), whole.file_name()) {
+            (Some(parent), Some(name)) => Ok(parent.canonicalize()?.join(name)),
+            _ => Err(error),
+        }
+    })
+}
+
 fn parse(line: &[u8]) -> Option<Mount> {
     let mut fields = line.split(|byte| *byte == b' ');
     let point = fields.nth(4)?;

@@ -47,11 +47,8 @@ use signal_hook::{
     iterator::Signals,
 };
 
-use super::{daemon, notify::notify};
-use crate::{
-    failure::{Done, EXIT_FAILED, Failure, Within},
-    verbs::umount::take_dead_away,
-};
+use super::{daemon, dead, notify::notify};
+use crate::failure::{Done, EXIT_FAILED, Failure, Within};
 
 /// Marks a child, whose standard input is the line to us.
 const MARK: &str = "COFS_SUPERVISED";
@@ -225,7 +222,7 @@ pub fn supervise(point: &Path, log: Option<&File>) -> Done<ExitCode> {
         }
         tracing::warn!(%end, life, point = supervisor.shown, "another process is to serve");
         if !has_left {
-            take_dead_away(point)?;
+            dead::take_away(point)?;
         }
         pause(short_lives);
         careful = short_lives > SHORT_LIVES_UNSUSPICIOUS && !end.is_by_others();
@@ -367,7 +364,7 @@ impl Supervisor<'_> {
         if let Some(code) = status.code() {
             return Ok(ExitCode::from(u8::try_from(code).unwrap_or(EXIT_FAILED)));
         }
-        take_dead_away(point)?;
+        dead::take_away(point)?;
         Err(Failure::new(format!("the process that was to serve {} has ended ({status})", self.shown))
             .next("mount with --log debug to see why"))
     }
@@ -375,7 +372,7 @@ impl Supervisor<'_> {
     fn give_up(&self, end: &End, point: &Path, wish: Wish) -> Done<ExitCode> {
         // The last descriptor of the connection: the kernel aborts it.
         self.told().kept = None;
-        take_dead_away(point)?;
+        dead::take_away(point)?;
         let when = if wish == Wish::End { "while it closed" } else { "again and again" };
         let shown = &self.shown;
         Err(Failure::new(format!("the process that served {shown} has died {when} ({end}): it is unmounted"))

@@ -305,22 +305,27 @@ impl Service<'_> {
     fn report(&self, mount: &Mount) -> String {
         let report = mount.report();
         let supervisor = self.line.and_then(|_| rustix::process::getppid()).map(|pid| pid.as_raw_nonzero());
+        let survives = supervisor.is_some() && survives(self.options);
+        let stacking = report.stacking.as_ref().err().map_or("the scheduler lets us", String::as_str);
+        // Of what is not had, the option is the cause, and what the face says the reason.
+        let because =
+            |reason: &str| if survives { format!("supervise: {reason}") } else { reason.to_owned() };
         json!({
             "point": mount.point(),
             "pid": std::process::id(),
             "supervisor": supervisor,
-            "survives": supervisor.is_some() && survives(self.options),
+            "survives": survives,
             "life": self.life,
             "transport": match report.transport {
                 cofs_fuse::Transport::Uring => "uring",
                 _ => "dev",
             },
-            "transport_reason": report.reason,
+            "transport_reason": because(&report.reason),
             "fuse_protocol": format!("7.{}", report.protocol_minor),
             "passthrough": report.passthrough,
             "threads": report.threads,
             "stacking": report.stacking.is_ok(),
-            "stacking_reason": report.stacking.as_ref().err().map_or("the scheduler lets us", String::as_str),
+            "stacking_reason": because(stacking),
             "transfer_bytes": report.transfer_bytes,
             "read_only": self.options.read_only,
         })

@@ -10,7 +10,10 @@ use cofs_fuse::{Unmount, unmount};
 
 use crate::{
     failure::{Done, Failure, plain},
-    mount::mountinfo::{self, Mount},
+    mount::{
+        dead,
+        mountinfo::{self, Mount},
+    },
     volume::lock::StoreLock,
 };
 
@@ -43,7 +46,7 @@ const USERS_SHOWN_MAX: usize = 5;
 
 pub fn run(args: &Args) -> Done {
     if args.dead {
-        return take_dead_away(&args.dir);
+        return dead::take_away(&args.dir);
     }
     let mount = find(&args.dir)?;
     let how = match (args.lazy, args.force) {
@@ -55,34 +58,14 @@ pub fn run(args: &Args) -> Done {
     if args.lazy { Ok(()) } else { wait_until_closed(&mount.source) }
 }
 
-/// Every dead mount that lies on top of `dir`; what lives, or is another's, stays.
-pub fn take_dead_away(dir: &Path) -> Done {
-    let point = absolute(dir).map_err(|error| Failure::io("cannot reach", dir, &error))?;
-    while mountinfo::at(&point)?.is_some_and(|mount| mount.is_dead()) {
-        unmount(&point, Unmount::Lazily).map_err(|error| refused(&point, &error))?;
-    }
-    Ok(())
-}
-
 /// The mount that `dir` names. Its root need not answer: a dead daemon's mount is to be taken away, too.
 fn find(dir: &Path) -> Done<Mount> {
-    let point = absolute(dir).map_err(|error| Failure::io("cannot reach", dir, &error))?;
+    let point = mountinfo::absolute(dir).map_err(|error| Failure::io("cannot reach", dir, &error))?;
     mountinfo::at(&point)?.ok_or_else(|| {
         let failure = Failure::new(format!("no cofs volume is mounted on {}", dir.display()));
         match dir.join(crate::volume::config::FILE_NAME).exists() {
             true => failure.next("that is a store: give the directory it is mounted on"),
             false => failure.next("findmnt -t fuse.cofs lists those that are"),
-        }
-    })
-}
-
-/// The path without symlinks, found through the parent where the directory itself does not answer.
-fn absolute(dir: &Path) -> std::io::Result<PathBuf> {
-    dir.canonicalize().or_else(|error| {
-        let whole = std::path::absolute(dir)?;
-        match (whole.parent(), whole.file_name()) {
-            (Some(parent), Some(name)) => Ok(parent.canonicalize()?.join(name)),
-            _ => Err(error),
         }
     })
 }

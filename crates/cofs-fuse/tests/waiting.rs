@@ -1,0 +1,172 @@
+//! Many operations that wait, on real mounts over both transports: whom they hold up, and that all come to their end.
+
+mod common;
+
+use std::{
+    fs::{self, File},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+        mpsc,
+    },
+    thread::{JoinHandle, spawn},
+};
+
+use cofs_fuse::Transport;
+use cofs_types::limits;
+use common::{Mounted, TRANSPORTS, eventually, fs::NullFs};
+use parking_lot::Mutex;
+use rustix::thread::CpuSet;
+
+/// The calling thread on one CPU, until this is dropped.
+struct Pinned(CpuSet);
+
+impl Pinned {
+    /// `None` where there is no such CPU for us.
+    fn to(cpu: usize) -> Option<Self> {
+        let before = rustix::thread::sched_getaffinity(None).unwrap();
+        let mut only = CpuSet::new();
+        only.set(cpu);
+        rustix::thread::sched_setaffinity(None, &only).ok().map(|()| Self(before))
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        rustix::thread::sched_setaffinity(None, &self.0).unwrap();
+    }
+}
+
+/// A mount whose syncs wait at a gate.
+struct Gated {
+    on: Mounted,
+    waiting: Arc<AtomicUsize>,
+    open: mpsc::Sender<()>,
+}
+
+impl Gated {
+    fn new(transport: Transport) -> Option<Self> {
+        let (open, gate) = mpsc::channel::<()>();
+        let (gate, waiting) = (Mutex::new(gate), Arc::new(AtomicUsize::new(0)));
+        let waits = waiting.clone();
+        let fs = NullFs::new(false, move || {
+            waits.fetch_add(1, Ordering::SeqCst);
+            let _ = gate.lock().recv();
+        });
+        Some(Self { on: Mounted::new(transport, fs)?, waiting, open })
+    }
+
+    /// So many callers on that CPU. Each has his own file: the kernel has one sync of a file at a time.
+    fn sync(&self, callers: usize, cpu: usize) -> Vec<JoinHandle<()>> {
+        let file = |number| File::create(self.on.path(&format!("slow{cpu}-{number}"))).unwrap();
+        // All of them before the first one waits.
+        let files: Vec<File> = (0..callers).map(file).collect();
+        let caller = |file: File| {
+            spawn(move || {
+                let _pinned = Pinned::to(cpu).unwrap();
+                file.sync_all().unwrap();
+            })
+        };
+        files.into_iter().map(caller).collect()
+    }
+
+    fn waits(&self, wanted: usize) {
+        eventually(&format!("{wanted} wait below"), || self.waiting.load(Ordering::SeqCst) == wanted);
+    }
+
+    fn quick_work(&self) {
+        for number in 0..300 {
+            let path = self.on.path("quick");
+            fs::write(&path, format!("{number}")).unwrap();
+            assert_eq!(fs::read(&path).unwrap(), format!("{number}").as_bytes());
+            fs::remove_file(&path).unwrap();
+        }
+    }
+
+    /// Lets all go.
+    fn end(self, callers: Vec<JoinHandle<()>>) {
+        assert!(callers.iter().all(|caller| !caller.is_finished()));
+        callers.iter().for_each(|_| self.open.send(()).unwrap());
+        callers.into_iter().for_each(|caller| caller.join().unwrap());
+        self.quick_work();
+        self.on.end();
+    }
+}
+
+/// One place is left to others.
+const NEARLY_ALL: usize = limits::FUSE_QUEUE_DEPTH - 1;
+
+#[test]
+fn a_hanging_directory_below_holds_up_nobody_else_on_the_same_cpu() {
+    for transport in TRANSPORTS {
+        let Some(gated) = Gated::new(transport) else { continue };
+        let callers = gated.sync(NEARLY_ALL, 0);
+        gated.waits(NEARLY_ALL);
+        let pinned = Pinned::to(0);
+        gated.quick_work();
+        drop(pinned);
+        gated.end(callers);
+    }
+}
+
+#[test]
+fn other_slow_work_goes_on_beside_work_that_hangs() {
+    for transport in TRANSPORTS {
+        let Some(gated) = Gated::new(transport) else { continue };
+        let another = File::create(gated.on.path("another")).unwrap();
+        let callers = gated.sync(NEARLY_ALL, 0);
+        gated.waits(NEARLY_ALL);
+        // It comes to the gate, too: it has a thread.
+        let another = spawn(move || another.sync_all().unwrap());
+        gated.waits(NEARLY_ALL + 1);
+        gated.end(callers.into_iter().chain([another]).collect());
+    }
+}
+
+#[test]
+fn a_cpu_whose_queue_is_full_of_what_waits_holds_up_no_other_cpu() {
+    // Over /dev/fuse there is one queue for all.
+    let all = |transport| match transport {
+        Transport::Uring => (3 * limits::FUSE_QUEUE_DEPTH, limits::FUSE_QUEUE_DEPTH),
+        _ => (limits::FUSE_TASKS_MAX - 2, limits::FUSE_TASKS_MAX - 2),
+    };
+    for transport in TRANSPORTS {
+        let Some(gated) = Gated::new(transport) else { continue };
+        let (callers, places) = all(transport);
+        let callers = gated.sync(callers, 0);
+        gated.waits(places);
+        match Pinned::to(1) {
+            Some(_pinned) => gated.quick_work(),
+            None => eprintln!("SKIPPED: this machine has one CPU for us"),
+        }
+        gated.end(callers);
+    }
+}
+
+#[test]
+fn a_cpu_that_the_mount_may_not_use_has_places_for_what_waits_and_what_is_quick() {
+    let Some(pinned) = Pinned::to(1) else {
+        return eprintln!("SKIPPED: this machine has one CPU for us");
+    };
+    let Some(gated) = Gated::new(Transport::Uring) else { return };
+    drop(pinned);
+    let callers = gated.sync(limits::FUSE_STRAY_QUEUE_DEPTH - 1, 0);
+    gated.waits(limits::FUSE_STRAY_QUEUE_DEPTH - 1);
+    let pinned = Pinned::to(0);
+    gated.quick_work();
+    drop(pinned);
+    gated.end(callers);
+}
+
+#[test]
+fn more_that_wait_than_there_are_places_anywhere_all_come_to_their_end() {
+    for transport in TRANSPORTS {
+        let Some(gated) = Gated::new(transport) else { continue };
+        let files = |number| File::create(gated.on.path(&format!("all{number}"))).unwrap();
+        let files: Vec<File> = (0..160).map(files).collect();
+        let callers = files.into_iter().map(|file| spawn(move || file.sync_all().unwrap())).collect();
+        let seen = || gated.waiting.load(Ordering::SeqCst);
+        eventually("the places are taken", || seen() >= limits::FUSE_QUEUE_DEPTH);
+        gated.end(callers);
+    }
+}
