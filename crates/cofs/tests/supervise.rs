@@ -154,6 +154,10 @@ fn open_files_of_every_kind_outlive_the_process_that_serves() {
     assert_eq!(fs::read(mounted.path("named")).unwrap(), b"nameless");
     let told = status(&mounted.dir);
     assert_eq!((&told["mount"]["life"], &told["mount"]["survives"]), (&3.into(), &true.into()));
+    for reason in ["transport_reason", "stacking_reason"] {
+        let reason = told["mount"][reason].as_str().unwrap();
+        assert!(reason.starts_with("supervise: "), "{reason}");
+    }
     drop((small, large, unlinked, removed_later, replaced_later, log, nameless));
     let store = mounted.store.clone();
     mounted.unmount();

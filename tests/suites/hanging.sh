@@ -1,0 +1,70 @@
+# shellcheck shell=bash
+# A directory below that hangs: a volume whose pool lies on a file system (the null one) that is stopped for a while. Who reads or
+# writes what is there waits; nobody else does, be it on the same CPU, be it for a sync; and in the end nothing is lost.
+
+# More than there were ever threads for work that waits.
+HANGING_WRITERS=20
+
+suite_hanging() {
+    [[ $KIND = ext4 ]] || return 0
+    local null=${CARGO_TARGET_DIR:-target}/release/examples/null store=$BELOW/hanging
+    HANGING=$WORK/hanging HANGING_BELOW=$WORK/hanging-below
+    mkdir -p "$HANGING" "$HANGING_BELOW"
+    "$null" --transport dev "$HANGING_BELOW" >>"$LOGS/daemon.log" 2>&1 </dev/null &
+    HANGS=$!
+    DAEMONS+=("$HANGS")
+    MOUNTS+=("$HANGING_BELOW")
+    serves "$HANGS" "$HANGING_BELOW"
+    "$COFS" format "$store" --pool "slow=$HANGING_BELOW" >>"$LOGS/daemon.log" 2>&1
+    "$COFS" mount "$store" "$HANGING" -o "transport=$TRANSPORT" >>"$LOGS/daemon.log" 2>&1 </dev/null &
+    HANGING_SERVES=$!
+    DAEMONS+=("$HANGING_SERVES")
+    MOUNTS+=("$HANGING")
+    if serves "$HANGING_SERVES" "$HANGING"; then
+        run_case "$CONFIG/hanging/others" hanging_others
+        run_case "$CONFIG/hanging/umount" hanging_umount
+        run_case "$CONFIG/hanging/fsck" "$COFS" fsck "$store"
+    else
+        fail "$CONFIG/hanging/mount" "does not serve; $LOGS/daemon.log"
+    fi
+    umount "$HANGING_BELOW" || umount -l "$HANGING_BELOW"
+    wait_gone "$HANGS" 100 || kill -KILL "$HANGS"
+    forget DAEMONS "$HANGS"
+    forget DAEMONS "$HANGING_SERVES"
+    forget MOUNTS "$HANGING"
+    forget MOUNTS "$HANGING_BELOW"
+    rm -rf --one-file-system "$store"
+}
+
+hanging_others() {
+    local n writers=() status=0
+    for ((n = 0; n < HANGING_WRITERS; n++)); do
+        dd if=/dev/zero of="$HANGING/large$n" bs=64K count=8 conv=fsync status=none
+    done
+    kill -STOP "$HANGS"
+    # Whatever happens, it goes on.
+    trap 'kill -CONT "$HANGS"' EXIT
+    for ((n = 0; n < HANGING_WRITERS; n++)); do
+        dd if=/dev/urandom of="$HANGING/large$n" bs=64K count=8 conv=notrunc,fsync status=none &
+        writers+=($!)
+    done
+    sleep 0.5
+    for n in "${writers[@]}"; do kill -0 "$n"; done
+    # shellcheck disable=SC2016 # for another shell
+    timeout --kill-after=5 60 bash -euc '
+        mkdir "$1/others"; cd "$1/others"
+        for ((n = 0; n < 50; n++)); do
+            echo "$n" >a; ln a b; mv b c; ln -s a s; [[ $(cat c) = "$n" && $(ls) = $'\''a\nc\ns'\'' ]]
+            chmod 600 a; touch a; sync a; sync .; stat ../large0 >/dev/null; rm a c s
+        done' others "$HANGING" || status=$?
+    echo "others: status $status"
+    for n in "${writers[@]}"; do kill -0 "$n"; done
+    kill -CONT "$HANGS"
+    for n in "${writers[@]}"; do wait "$n"; done
+    ((status == 0))
+}
+
+hanging_umount() {
+    umount "$HANGING"
+    wait_gone "$HANGING_SERVES" 300
+}
