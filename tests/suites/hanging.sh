@@ -38,30 +38,46 @@ suite_hanging() {
 
 hanging_others() {
     local n writers=() status=0
+    # Two directories away: near them it is learned that files end large, and they begin in objects.
+    mkdir -p "$HANGING/large/files"
     for ((n = 0; n < HANGING_WRITERS; n++)); do
-        dd if=/dev/zero of="$HANGING/large$n" bs=64K count=8 conv=fsync status=none
+        dd if=/dev/zero of="$HANGING/large/files/$n" bs=64K count=8 conv=fsync status=none
     done
     kill -STOP "$HANGS"
     # Whatever happens, it goes on.
     trap 'kill -CONT "$HANGS"' EXIT
+    while grep -h '^State:' "/proc/$HANGS/task"/*/status | grep -qv T; do sleep 0.05; done
     for ((n = 0; n < HANGING_WRITERS; n++)); do
-        dd if=/dev/urandom of="$HANGING/large$n" bs=64K count=8 conv=notrunc,fsync status=none &
+        dd if=/dev/urandom of="$HANGING/large/files/$n" bs=64K count=8 conv=notrunc,fsync status=none &
         writers+=($!)
     done
     sleep 0.5
-    for n in "${writers[@]}"; do kill -0 "$n"; done
+    hanging_all_wait "${writers[@]}"
     # shellcheck disable=SC2016 # for another shell
     timeout --kill-after=5 60 bash -euc '
         mkdir "$1/others"; cd "$1/others"
         for ((n = 0; n < 50; n++)); do
             echo "$n" >a; ln a b; mv b c; ln -s a s; [[ $(cat c) = "$n" && $(ls) = $'\''a\nc\ns'\'' ]]
-            chmod 600 a; touch a; sync a; sync .; stat ../large0 >/dev/null; rm a c s
+            chmod 600 a; touch a; sync a; sync .; rm a c s
         done' others "$HANGING" || status=$?
     echo "others: status $status"
-    for n in "${writers[@]}"; do kill -0 "$n"; done
+    hanging_all_wait "${writers[@]}"
     kill -CONT "$HANGS"
     for n in "${writers[@]}"; do wait "$n"; done
     ((status == 0))
+}
+
+# hanging_all_wait PID...: that none has come to an end.
+hanging_all_wait() {
+    local pid code
+    for pid in "$@"; do
+        if ! kill -0 "$pid" 2>/dev/null; then
+            code=0
+            wait "$pid" || code=$?
+            echo "a writer has ended, with status $code" >&2
+            return 1
+        fi
+    done
 }
 
 hanging_umount() {

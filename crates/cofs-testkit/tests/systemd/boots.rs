@@ -11,7 +11,7 @@ use cofs_testkit::machine::{Disk, Machine, run};
 const INIT: &str = include_str!("init.sh");
 const CONTRIB: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../contrib");
 /// One volume for each way of mounting, as `init.sh` has them; all begin empty.
-const VOLUMES: [&str; 4] = ["service", "over", "fstab", "auto"];
+const VOLUMES: [&str; 5] = ["service", "over", "kept", "fstab", "auto"];
 /// From switching on to off.
 const BOOT_LIMIT: Duration = Duration::from_secs(300);
 

@@ -1,6 +1,6 @@
 //! What is tried in the machine, one after the other: a case may build on those before it.
 
-use std::{fs, panic, process::Command, time::Duration};
+use std::{fs, os::unix::fs::FileExt, panic, process::Command, time::Duration};
 
 use crate::manager::{mounts_on, property, said, servers_of, sh, systemctl, try_systemctl, wait_for};
 
@@ -24,6 +24,9 @@ fn first() {
             ("comes-back-while-in-use", comes_back_while_in_use),
             ("umount-ends-the-service", umount_ends_the_service),
             ("stop-leaves-what-lay-below", stop_leaves_what_lay_below),
+            ("supervised-outlives-kill-9", supervised_outlives_kill_nine),
+            ("supervised-upgrade", supervised_upgrade),
+            ("supervised-stop-while-in-use", supervised_stop_while_in_use),
             ("no-store", no_store),
             ("fstab-at-boot", fstab_at_boot),
             ("fstab-stop-and-start", fstab_stop_and_start),
@@ -170,6 +173,61 @@ fn stop_leaves_what_lay_below() {
     is_closed(unit, "over");
     assert_eq!(sh("findmnt -n -o SOURCE /srv/over"), "below\n");
     sh("umount /srv/over");
+}
+
+const SUPERVISED: &str = "cofs@srv-kept.service";
+
+fn process_that_serves() -> String {
+    sh("cofs status /srv/kept --output json | jq -r .mount.pid").trim().to_owned()
+}
+
+/// Ends the process that serves by `end`: what is open reads and writes on, and systemd has nothing to do.
+#[track_caller]
+fn goes_on_after(end: impl FnOnce(&str)) {
+    let (main, serves) = (property(SUPERVISED, "MainPID"), process_that_serves());
+    assert_ne!(main, serves);
+    let file = fs::File::options()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .open("/srv/kept/open")
+        .unwrap();
+    file.write_all_at(b"before", 0).unwrap();
+    end(&serves);
+    wait_for("its end", || !fs::exists(format!("/proc/{serves}")).unwrap());
+    file.write_all_at(b" and after", 6).unwrap();
+    let mut bytes = [0; 16];
+    file.read_exact_at(&mut bytes, 0).unwrap();
+    assert_eq!(&bytes, b"before and after");
+    assert_ne!(process_that_serves(), serves);
+    assert_eq!(mounts_on("/srv/kept"), 1);
+    assert_eq!((property(SUPERVISED, "MainPID"), property(SUPERVISED, "NRestarts")), (main, "0".to_owned()));
+    assert_eq!(property(SUPERVISED, "ActiveState"), "active");
+}
+
+/// The kernel of this machine sends nothing again (before 6.9): here nobody waits for an answer when the process ends.
+fn supervised_outlives_kill_nine() {
+    systemctl(&["start", SUPERVISED]);
+    for _ in 0..3 {
+        goes_on_after(|serves| drop(sh(&format!("sleep 0.3; kill -9 {serves}"))));
+    }
+}
+
+fn supervised_upgrade() {
+    goes_on_after(|_| drop(systemctl(&["kill", "--kill-whom=main", "--signal=USR2", SUPERVISED])));
+}
+
+fn supervised_stop_while_in_use() {
+    let mut user = Command::new("sleep").arg("1000").current_dir("/srv/kept").spawn().unwrap();
+    systemctl(&["stop", SUPERVISED]);
+    is_closed(SUPERVISED, "kept");
+    user.kill().unwrap();
+    user.wait().unwrap();
+    systemctl(&["start", SUPERVISED]);
+    assert_eq!(fs::read("/srv/kept/open").unwrap(), b"before and after");
+    systemctl(&["stop", SUPERVISED]);
+    is_closed(SUPERVISED, "kept");
 }
 
 /// What is wrong is told by `systemctl start` and in the log.

@@ -19,7 +19,7 @@ root=/mnt/root
 rm -rf "$root"/etc/systemd/system/* "$root"/etc/init.d "$root"/etc/rc?.d "$root"/etc/systemd/system.conf.d "$root"/.dockerenv "$root"/run/.containerenv
 rm -rf "$root"/etc/fstab "$root"/etc/cofs "$root"/srv "$root"/data
 mkdir -p "$root"/etc/systemd/system/multi-user.target.wants "$root"/etc/systemd/system.conf.d "$root"/etc/cofs "$root"/data \
-    "$root"/srv/service "$root"/srv/fstab "$root"/srv/over "$root"/srv/none
+    "$root"/srv/service "$root"/srv/fstab "$root"/srv/over "$root"/srv/kept "$root"/srv/none
 for unit in systemd-udevd.service systemd-udev-trigger.service systemd-udevd-control.socket systemd-udevd-kernel.socket \
     systemd-binfmt.service proc-sys-fs-binfmt_misc.automount proc-sys-fs-binfmt_misc.mount systemd-update-utmp.service \
     systemd-update-utmp-runlevel.service systemd-sysusers.service systemd-tmpfiles-setup.service \
@@ -49,6 +49,7 @@ ln -s /usr/bin/cofs "$root/usr/sbin/umount.fuse.cofs"
 cp "@CONTRIB@/cofs@.service" "$root/etc/systemd/system/"
 echo 'STORE=/data/service' >"$root/etc/cofs/srv-service.conf"
 printf 'STORE=/data/over\nOPTIONS=allow_other,noatime\n' >"$root/etc/cofs/srv-over.conf"
+printf 'STORE=/data/kept\nOPTIONS=supervise\n' >"$root/etc/cofs/srv-kept.conf"
 echo 'STORE=/data/none' >"$root/etc/cofs/srv-none.conf"
 cat >"$root/etc/fstab" <<END
 /data/fstab /srv/fstab fuse.cofs allow_other,noatime 0 0
