@@ -139,7 +139,8 @@ fn a_sync_goes_on_for_a_caller_who_survives_his_signals() {
     for transport in TRANSPORTS {
         let Some((on, waiting_below, open)) = gated(transport) else { continue };
         let file = File::create(on.path("f")).unwrap();
-        let (survivor, signal) = waiting(move || file.sync_all());
+        // `File::sync_all` would hide an EINTR.
+        let (survivor, signal) = waiting(move || rustix::fs::fsync(&file));
         eventually("he waits", || waiting_below.load(Ordering::SeqCst) == 1);
         signal();
         // His request's word has been looked at when that of one who came later has.
