@@ -236,11 +236,11 @@ pub enum Operation<'a> {
     },
     Syncfs,
     Destroy,
-    /// The kernel expects no answer and nothing is to be done.
     /// Whoever waits for that request has had a signal.
     Interrupt {
         unique: u64,
     },
+    /// The kernel expects no answer and nothing is to be done.
     Nothing,
 }
 
