@@ -69,7 +69,8 @@ soak_load() {
     # Threads that were needed for a moment go after some seconds.
     for ((n = 0; n < 40; n++)); do
         now=$(soak_size)
-        if soak_is_no_larger $now than $warm; then break; fi # shellcheck disable=SC2086 # figures
+        # shellcheck disable=SC2086
+        if soak_is_no_larger $now than $warm; then break; fi
         sleep 0.5
     done
     echo "known, descriptors, threads, KiB: $warm after a third, $now at the end"
