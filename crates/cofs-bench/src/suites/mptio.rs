@@ -142,15 +142,28 @@ impl Mptio {
         if self.files != Files::Global {
             return Ok(Err("a block device is one file for all: leave out --files".to_owned()));
         }
-        // Exclusively: not one that is mounted.
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).custom_flags(OFlags::EXCL.bits() as i32);
-        let size = options.open(device)?.seek(SeekFrom::End(0))?;
+        let size = claimed(device)?.seek(SeekFrom::End(0))?;
         Ok(match self.bytes(processes) {
             Some(bytes) if bytes <= size => Ok(()),
             _ => Err(format!("not enough space: {name} has {}", show_size(size))),
         })
     }
+}
+
+/// The device, exclusively: not one that is mounted. All processes look at the same moment, each for a moment.
+fn claimed(device: &Path) -> io::Result<File> {
+    const ATTEMPTS: u32 = 100;
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).custom_flags(OFlags::EXCL.bits() as i32);
+    for _ in 1..ATTEMPTS {
+        match options.open(device) {
+            Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
+                std::thread::sleep(std::time::Duration::from_millis(10));
+            }
+            opened => return opened,
+        }
+    }
+    options.open(device)
 }
 
 impl Suite for Mptio {
