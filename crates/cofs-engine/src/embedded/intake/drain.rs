@@ -128,7 +128,10 @@ impl Intake {
                 Ok(())
             }
             Job::EndSegment => self.end_segment(),
-            Job::Drain(layer) => drain(layer, below).map(|()| self.drained(layer)),
+            Job::Drain(layer) => {
+                self.let_go();
+                drain(layer, below).map(|()| self.drained(layer))
+            }
         }
     }
 
@@ -181,6 +184,13 @@ impl Intake {
             // One that cannot be removed is found again at the next start.
             !surplus || std::fs::remove_file(segment::path(&self.directory, free.slot)).is_err()
         });
+    }
+
+    /// Memory for the segments that have begun, of those that were drained.
+    pub(super) fn let_go(&self) {
+        let gone = self.layers.write().let_go();
+        // Without the lock, which every reader takes.
+        drop(gone);
     }
 
     /// RocksDB has all of the oldest layer.

@@ -80,7 +80,6 @@ struct Layers {
 impl Layers {
     fn begin(&mut self, layer: Arc<Layer>) {
         self.live.insert(0, layer);
-        self.let_go();
     }
 
     /// The oldest live one has been drained.
@@ -88,12 +87,13 @@ impl Layers {
         if let Some(layer) = self.live.pop() {
             self.drained.insert(0, Arc::clone(&layer.memtable));
         }
-        self.let_go();
     }
 
-    /// The oldest first: what is left must not be older than what RocksDB has.
-    fn let_go(&mut self) {
-        self.drained.truncate((SLOTS as usize).saturating_sub(self.live.len()));
+    /// Those that there is no memory for, the oldest first: what is left must not be older than what RocksDB has. To be dropped
+    /// when nobody waits: it takes milliseconds.
+    fn let_go(&mut self) -> SmallVec<[Arc<Memtable>; SLOTS as usize]> {
+        let kept = (SLOTS as usize).saturating_sub(self.live.len()).min(self.drained.len());
+        self.drained.drain(kept..).collect()
     }
 
     fn memtables(&self) -> impl Iterator<Item = &Arc<Memtable>> {

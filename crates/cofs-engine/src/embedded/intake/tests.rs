@@ -330,6 +330,7 @@ fn what_was_drained_is_found_for_a_while_and_never_something_older() {
         assert_eq!(found(b"key"), Some(value));
         while intake.layers.read().live.len() > 1 {
             let oldest = intake.layers.read().live.last().cloned().unwrap();
+            intake.let_go();
             intake.drained(&oldest);
             assert_eq!(found(b"key"), Some(value), "the newest of those that were drained");
         }
