@@ -16,8 +16,7 @@ use std::{
     thread::JoinHandle,
 };
 
-use common::{Mounted, TRANSPORTS, eventually, fs::NullFs, on_each};
-use parking_lot::Mutex;
+use common::{Mounted, TRANSPORTS, eventually, gated, on_each};
 
 extern "C" fn nothing(_: libc::c_int) {}
 
@@ -91,14 +90,8 @@ fn who_waits_for_a_lock_is_interrupted_by_a_signal() {
 }
 
 /// A mount whose syncs wait until they are let go, how many do, and what lets one go.
-fn gated(on: cofs_fuse::Transport) -> Option<(Mounted, Arc<AtomicUsize>, mpsc::Sender<()>)> {
-    let (open, gate) = mpsc::channel::<()>();
-    let (gate, waiting) = (Mutex::new(gate), Arc::new(AtomicUsize::new(0)));
-    let waits = waiting.clone();
-    let fs = NullFs::new(false, move || {
-        waits.fetch_add(1, Ordering::SeqCst);
-        let _ = gate.lock().recv();
-    });
+fn gated_mount(on: cofs_fuse::Transport) -> Option<(Mounted, Arc<AtomicUsize>, mpsc::Sender<()>)> {
+    let (fs, waiting, open) = gated();
     Some((Mounted::new(on, fs)?, waiting, open))
 }
 
@@ -112,7 +105,7 @@ fn who_is_killed_need_not_wait_for_his_sync_and_leaves_his_place_to_others() {
     // More than there are places in a queue of io_uring.
     const KILLED: usize = 40;
     for transport in TRANSPORTS {
-        let Some((on, waiting, open)) = gated(transport) else { continue };
+        let Some((on, waiting, open)) = gated_mount(transport) else { continue };
         let path = on.path("f");
         File::create(&path).unwrap();
         for number in 1..=KILLED {
@@ -137,7 +130,7 @@ fn who_is_killed_need_not_wait_for_his_sync_and_leaves_his_place_to_others() {
 fn a_sync_goes_on_for_a_caller_who_survives_his_signals() {
     survive_usr1();
     for transport in TRANSPORTS {
-        let Some((on, waiting_below, open)) = gated(transport) else { continue };
+        let Some((on, waiting_below, open)) = gated_mount(transport) else { continue };
         let file = File::create(on.path("f")).unwrap();
         // `File::sync_all` would hide an EINTR.
         let (survivor, signal) = waiting(move || rustix::fs::fsync(&file));

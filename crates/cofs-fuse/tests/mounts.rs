@@ -17,13 +17,12 @@ use std::{
     sync::{
         Arc, Barrier,
         atomic::{AtomicBool, AtomicUsize, Ordering},
-        mpsc,
     },
 };
 
 use cofs_fuse::{MountError, MountOptions, Transport, Unmount};
 use cofs_types::{InodeId, Name};
-use common::{Mounted, TRANSPORTS, can_mount, eventually, fs::NullFs, on_each};
+use common::{Mounted, TRANSPORTS, can_mount, eventually, fs::NullFs, gated, on_each};
 use parking_lot::Mutex;
 
 fn each(fs: impl Fn() -> NullFs, test: impl Fn(Mounted)) {
@@ -66,13 +65,7 @@ fn an_open_file_outlives_its_name() {
 #[test]
 fn slow_work_holds_nobody_up_and_is_answered_in_the_end() {
     for transport in TRANSPORTS {
-        let (open, gate) = mpsc::channel::<()>();
-        let (gate, waiting) = (Mutex::new(gate), Arc::new(AtomicUsize::new(0)));
-        let waits = waiting.clone();
-        let fs = NullFs::new(false, move || {
-            waits.fetch_add(1, Ordering::SeqCst);
-            let _ = gate.lock().recv();
-        });
+        let (fs, waiting, open) = gated();
         let Some(on) = Mounted::new(transport, fs) else { continue };
         std::thread::scope(|scope| {
             let syncs: Vec<_> = (0..8)

@@ -14,8 +14,7 @@ use std::{
 
 use cofs_fuse::Transport;
 use cofs_types::limits;
-use common::{Mounted, TRANSPORTS, eventually, fs::NullFs};
-use parking_lot::Mutex;
+use common::{Mounted, TRANSPORTS, eventually, gated};
 use rustix::thread::CpuSet;
 
 /// The calling thread on one CPU, until this is dropped.
@@ -46,13 +45,7 @@ struct Gated {
 
 impl Gated {
     fn new(transport: Transport) -> Option<Self> {
-        let (open, gate) = mpsc::channel::<()>();
-        let (gate, waiting) = (Mutex::new(gate), Arc::new(AtomicUsize::new(0)));
-        let waits = waiting.clone();
-        let fs = NullFs::new(false, move || {
-            waits.fetch_add(1, Ordering::SeqCst);
-            let _ = gate.lock().recv();
-        });
+        let (fs, waiting, open) = gated();
         Some(Self { on: Mounted::new(transport, fs)?, waiting, open })
     }
 

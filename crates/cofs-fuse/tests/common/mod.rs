@@ -9,13 +9,30 @@ pub mod node;
 
 use std::{
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+        mpsc,
+    },
 };
 
 use cofs_fuse::{Mount, MountOptions, Transport, Unmount};
 use fs::NullFs;
+use parking_lot::Mutex;
 
 pub const TRANSPORTS: [Transport; 2] = [Transport::DevFuse, Transport::Uring];
+
+/// The null file system whose syncs wait at a gate, how many wait, and what lets one go (all, when it is dropped).
+pub fn gated() -> (NullFs, Arc<AtomicUsize>, mpsc::Sender<()>) {
+    let (open, gate) = mpsc::channel::<()>();
+    let (gate, waiting) = (Mutex::new(gate), Arc::new(AtomicUsize::new(0)));
+    let waits = waiting.clone();
+    let fs = NullFs::new(false, move || {
+        waits.fetch_add(1, Ordering::SeqCst);
+        let _ = gate.lock().recv();
+    });
+    (fs, waiting, open)
+}
 
 pub struct Mounted {
     pub fs: Arc<NullFs>,
