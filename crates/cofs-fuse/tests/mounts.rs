@@ -22,7 +22,7 @@ use std::{
 
 use cofs_fuse::{MountError, MountOptions, Transport, Unmount};
 use cofs_types::{InodeId, Name};
-use common::{Mounted, TRANSPORTS, can_mount, eventually, fs::NullFs, gated, on_each};
+use common::{Mounted, TRANSPORTS, can_mount, eventually, fs::NullFs, gated, on_each, until_unused};
 use parking_lot::Mutex;
 
 fn each(fs: impl Fn() -> NullFs, test: impl Fn(Mounted)) {
@@ -391,7 +391,7 @@ fn a_mount_whose_daemon_was_killed_is_named_stale_and_can_be_removed() {
     daemon.wait().unwrap();
     let over = cofs_fuse::mount(Arc::new(NullFs::new(false, || ())), dir.path(), &MountOptions::default());
     assert!(matches!(over, Err(MountError::PointStale(_))), "{over:?}");
-    cofs_fuse::unmount(dir.path(), Unmount::IfUnused).unwrap();
+    until_unused(|| cofs_fuse::unmount(dir.path(), Unmount::IfUnused));
     assert!(!is_mounted(dir.path()));
 }
 
@@ -416,7 +416,7 @@ fn an_unprivileged_user_mounts_through_fusermount3() {
     eventually("the mount stands", || is_mounted(&point));
     let listed = Command::new("ls").arg(&point).uid(nobody).gid(nobody).output().unwrap();
     assert!(listed.status.success());
-    cofs_fuse::unmount(&point, Unmount::IfUnused).unwrap();
+    until_unused(|| cofs_fuse::unmount(&point, Unmount::IfUnused));
     assert!(daemon.wait().unwrap().success());
 }
 

@@ -7,7 +7,9 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use cofs_engine::Engine;
-use cofs_namespace::{ListedEntry, Namespace, Node, OpenInodes, Settled, VolumeOptions, WithNodes};
+use cofs_namespace::{
+    Fate, ListedEntry, Namespace, Node, OpenInodes, Removed, Settled, VolumeOptions, WithNodes,
+};
 use cofs_types::{
     Authority, Credentials, FallocateMode, FileKind, FsError, FsResult, InodeId, Layout, Name, NewInode,
     ObjectId, SetAttributes, SetTime, Timestamp, XattrName,
@@ -85,9 +87,9 @@ impl NamespaceSubject {
         self.objects = std::mem::take(&mut other.objects);
     }
 
-    /// Closes all slots and removes what only they held.
+    /// Closes all slots, whatever becomes of one, and removes what only they held. Errors: the first.
     pub fn close_all(&mut self, now: Timestamp) -> FsResult<()> {
-        (0..SLOTS).try_for_each(|slot| self.close(slot, now))
+        (0..SLOTS).map(|slot| self.close(slot, now)).fold(Ok(()), FsResult::and)
     }
 
     /// What the mount after a crash does: inodes that were unlinked while open go.
@@ -114,15 +116,18 @@ impl NamespaceSubject {
             }
             Op::Unlink { path } | Op::Rmdir { path } => {
                 let (dir, name) = self.parent_of(c, path)?;
-                match op {
+                let removed = match op {
                     Op::Unlink { .. } => self.ns.unlink(c, now, dir, name)?,
                     _ => self.ns.rmdir(c, now, dir, name)?,
                 };
+                self.after_removal(&removed, now)?;
                 self.reclaim()
             }
             Op::Rename { from, to, mode } => {
                 let (from, to) = (self.parent_of(c, from)?, self.parent_of(c, to)?);
-                self.ns.rename(c, now, from, to, *mode)?;
+                if let Some(removed) = self.ns.rename(c, now, from, to, *mode)?.replaced {
+                    self.after_removal(&removed, now)?;
+                }
                 self.reclaim()
             }
             Op::Sync => self.ns.sync(now).map(done),
@@ -267,9 +272,10 @@ impl NamespaceSubject {
                 let kind = FileKind::Regular;
                 let new = NewInode { kind, permissions: *permissions, umask: UMASK, rdev: 0, target: &[] };
                 let node = self.ns.create_unlinked(c, now, dir, &new, *linkable)?;
-                self.close(*slot, now)?;
+                let closed = self.close(*slot, now);
+                // Whatever became of the other: this one is open, and goes only with a close.
                 self.put_slot(*slot, node.attributes.ino, true);
-                Ok(Answer::Done)
+                closed.map(|()| Answer::Done)
             }
             Op::ReadAll { path } => {
                 let ino = self.walk(c, path)?.attributes.ino;
@@ -312,6 +318,16 @@ impl NamespaceSubject {
             self.last_close(&node, object, now)?;
         }
         self.reclaim().map(drop)
+    }
+
+    /// Its last close may have come between the commit and the answer, and not have known.
+    fn after_removal(&self, removed: &Removed, now: Timestamp) -> FsResult<()> {
+        let ino = removed.node.attributes.ino;
+        if removed.fate == Fate::Kept && !self.opens.is_open(ino) {
+            // Who opens it before this comes there sees at his close that it has no name.
+            self.ns.release_unlinked(now, ino)?;
+        }
+        Ok(())
     }
 
     /// A file that ended small goes back inline; else its size and times are settled.

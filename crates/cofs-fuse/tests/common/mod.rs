@@ -8,6 +8,7 @@ pub mod fs;
 pub mod node;
 
 use std::{
+    io,
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -86,7 +87,7 @@ impl Mounted {
     /// Unmounts, waits for the end, and checks that the file system was detached once.
     pub fn end(mut self) {
         let mount = self.mount.take().unwrap();
-        mount.unmount(Unmount::IfUnused).unwrap();
+        until_unused(|| mount.unmount(Unmount::IfUnused));
         mount.join().unwrap();
         assert_eq!(self.fs.detached.load(std::sync::atomic::Ordering::Relaxed), 1);
     }
@@ -100,6 +101,16 @@ pub fn on_each(test: impl Fn(&Mounted)) {
             mounted.end();
         }
     }
+}
+
+/// Unmounts what this test uses no more. A child that another test has just forked, and that is not yet another
+/// program, may hold it open for a moment, as it does all of this process.
+pub fn until_unused(unmount: impl Fn() -> io::Result<()>) {
+    eventually("nobody uses it", || match unmount() {
+        Ok(()) => true,
+        Err(error) if error.kind() == io::ErrorKind::ResourceBusy => false,
+        Err(error) => panic!("unmount: {error}"),
+    });
 }
 
 /// Waits for what happens soon; fails after ten seconds.
