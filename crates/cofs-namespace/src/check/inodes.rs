@@ -43,6 +43,13 @@ impl Pass<'_> {
         self.table.push(ino, inode);
         self.found.summary.inodes += 1;
         self.found.summary.directories += u64::from(inode.kind == FileKind::Directory);
+        if ino == InodeId::ROOT && inode.kind == FileKind::Directory && inode.parent != Some(ino) {
+            // No entry tells: and what lies in it would seem to lie in itself.
+            self.found.add(Problem::WrongParent { ino, stored: inode.parent, found: ino });
+            if let Some(root) = self.table.find(ino) {
+                self.table.set_parent(root, ino);
+            }
+        }
         if inode.xattrs.iter().any(|(name, _)| name == LABEL) {
             self.labelled.get_or_insert(ino);
         }

@@ -111,9 +111,13 @@ impl Repairer {
                 tx.delete(key);
                 Ok(())
             }
-            Problem::EntryWithoutDirectory { dir, slot }
-            | Problem::DanglingEntry { dir, slot, .. }
-            | Problem::ExtraDirectoryEntry { dir, slot, .. } => clear_slot(tx, *dir, *slot),
+            Problem::EntryWithoutDirectory { dir, slot } => {
+                tx.delete(&key::entry(*dir, *slot));
+                Ok(())
+            }
+            Problem::DanglingEntry { dir, slot, .. } | Problem::ExtraDirectoryEntry { dir, slot, .. } => {
+                clear_slot(tx, *dir, *slot)
+            }
             Problem::MisplacedEntry { dir, slot, name } => self.move_home(tx, *dir, *slot, name),
             Problem::EntryKind { dir, slot, kind, .. } => set_kind(tx, *dir, *slot, *kind),
             Problem::WrongParent { ino, found, .. } => change(tx, *ino, |inode| inode.parent = Some(*found)),

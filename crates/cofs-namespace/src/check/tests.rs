@@ -122,6 +122,33 @@ fn a_sound_volume_has_no_problems() {
 }
 
 #[test]
+fn the_root_is_its_own_parent_and_nothing_moves_for_it() {
+    let damaged = world();
+    for parent in [None, Some(damaged.sub), Some(damaged.file), InodeId::new(12345)] {
+        damaged.edit(InodeId::ROOT, |root| root.parent = parent);
+        let found = damaged.heal();
+        assert_eq!(
+            found,
+            [Problem::WrongParent { ino: InodeId::ROOT, stored: parent, found: InodeId::ROOT }]
+        );
+        assert_eq!(all(&*damaged.engine).len(), all(&*world().engine).len());
+    }
+}
+
+#[test]
+fn of_a_directory_that_is_gone_no_slot_stays() {
+    let world = world();
+    let key = key::entry(world.sub, world.slot("deep"));
+    let value = world.engine.get(&key).unwrap().unwrap();
+    // As if another name of the same hash had stood behind it.
+    let record = EntryRecord { continues: true, ..EntryRecord::decode(&value).unwrap() };
+    world.put(&key, record.encode());
+    world.delete(&key::inode(world.sub));
+    world.heal();
+    assert_eq!(world.engine.get(&key).unwrap(), None);
+}
+
+#[test]
 fn a_dangling_entry_is_removed() {
     let world = world();
     world.delete(&key::inode(world.object));
