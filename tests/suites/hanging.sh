@@ -10,7 +10,8 @@ suite_hanging() {
     local null=${CARGO_TARGET_DIR:-target}/release/examples/null store=$BELOW/hanging
     HANGING=$WORK/hanging HANGING_BELOW=$WORK/hanging-below
     mkdir -p "$HANGING" "$HANGING_BELOW"
-    "$null" --transport dev "$HANGING_BELOW" >>"$LOGS/daemon.log" 2>&1 </dev/null &
+    # A close there is asked about, too.
+    "$null" --transport dev --flush "$HANGING_BELOW" >>"$LOGS/daemon.log" 2>&1 </dev/null &
     HANGS=$!
     DAEMONS+=("$HANGS")
     MOUNTS+=("$HANGING_BELOW")
@@ -22,6 +23,7 @@ suite_hanging() {
     MOUNTS+=("$HANGING")
     if serves "$HANGING_SERVES" "$HANGING"; then
         run_case "$CONFIG/hanging/others" hanging_others
+        run_case "$CONFIG/hanging/bystanders" hanging_bystanders
         run_case "$CONFIG/hanging/umount" hanging_umount
         run_case "$CONFIG/hanging/fsck" "$COFS" fsck "$store"
     else
@@ -43,28 +45,67 @@ hanging_others() {
     for ((n = 0; n < HANGING_WRITERS; n++)); do
         dd if=/dev/zero of="$HANGING/large/files/$n" bs=64K count=8 conv=fsync status=none
     done
-    kill -STOP "$HANGS"
-    # Whatever happens, it goes on.
-    trap 'kill -CONT "$HANGS"' EXIT
-    while grep -h '^State:' "/proc/$HANGS/task"/*/status | grep -qv T; do sleep 0.05; done
+    hanging_stop
     for ((n = 0; n < HANGING_WRITERS; n++)); do
         dd if=/dev/urandom of="$HANGING/large/files/$n" bs=64K count=8 conv=notrunc,fsync status=none &
         writers+=($!)
     done
     sleep 0.5
     hanging_all_wait "${writers[@]}"
-    # shellcheck disable=SC2016 # for another shell
-    timeout --kill-after=5 60 bash -euc '
-        mkdir "$1/others"; cd "$1/others"
-        for ((n = 0; n < 50; n++)); do
-            echo "$n" >a; ln a b; mv b c; ln -s a s; [[ $(cat c) = "$n" && $(ls) = $'\''a\nc\ns'\'' ]]
-            chmod 600 a; touch a; sync a; sync .; rm a c s
-        done' others "$HANGING" || status=$?
-    echo "others: status $status"
+    hanging_work 50 || status=$?
     hanging_all_wait "${writers[@]}"
     kill -CONT "$HANGS"
     for n in "${writers[@]}"; do wait "$n"; done
     ((status == 0))
+}
+
+# More of those who look at, set, list or remove what hangs than there are workers.
+hanging_bystanders() {
+    local n file status=0 held=() bystanders=()
+    for ((n = 0; n < 4; n++)); do
+        file=$HANGING/large/files/$n
+        exec {held[n]}<>"$file"
+        # From now on its object tells size and times.
+        head -c 65536 /dev/urandom >&"${held[n]}"
+    done
+    hanging_stop
+    for ((n = 0; n < 4; n++)); do
+        stat "$HANGING/large/files/$n" &
+        bystanders+=($!)
+        touch -m "$HANGING/large/files/$n" &
+        bystanders+=($!)
+        { ls -l "$HANGING/large/files" || true; } & # it may meet what is just being removed
+        bystanders+=($!)
+        rm "$HANGING/large/files/$((n + 10))" &
+        bystanders+=($!)
+    done
+    sleep 0.5
+    hanging_work 10 || status=$?
+    kill -CONT "$HANGS"
+    for n in "${held[@]}"; do exec {n}>&-; done
+    for n in "${bystanders[@]}"; do wait "$n"; done
+    ((status == 0))
+}
+
+# The file system below stops; whatever happens, it goes on.
+hanging_stop() {
+    kill -STOP "$HANGS"
+    trap 'kill -CONT "$HANGS"' EXIT
+    while grep -h '^State:' "/proc/$HANGS/task"/*/status | grep -qv T; do sleep 0.05; done
+}
+
+# hanging_work ROUNDS: that one who has nothing to do with what hangs comes to his end.
+hanging_work() {
+    local status=0
+    # shellcheck disable=SC2016 # for another shell
+    timeout --kill-after=5 60 bash -euc '
+        mkdir -p "$1/others"; cd "$1/others"
+        for ((n = 0; n < $2; n++)); do
+            echo "$n" >a; ln a b; mv b c; ln -s a s; [[ $(cat c) = "$n" && $(ls) = $'\''a\nc\ns'\'' ]]
+            chmod 600 a; touch a; sync a; sync .; rm a c s
+        done' others "$HANGING" "$1" || status=$?
+    echo "others: status $status"
+    return "$status"
 }
 
 # hanging_all_wait PID...: that none has come to an end.

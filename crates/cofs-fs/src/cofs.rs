@@ -162,7 +162,12 @@ impl<M: MetadataDriver> Cofs<M> {
         }
         let ino = node.attributes.ino;
         if let Some(inode) = self.opens.get(ino) {
-            let state = inode.shared().await;
+            let mut state = inode.shared().await;
+            if state.object_tells() && self.options.remote_below {
+                drop(state);
+                blocking().await;
+                state = inode.shared().await;
+            }
             if state.opens > 0 {
                 // Again, because the node may be older than what the lock guards.
                 let node = self.metadata.node(ino).await?.value;

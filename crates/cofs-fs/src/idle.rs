@@ -29,8 +29,9 @@ impl IdleObjects {
         self.cache.remove(&ino).map(|(_, open)| open).filter(|open| open.file.id() == object)
     }
 
-    pub(crate) fn drop_of(&self, ino: InodeId) {
-        self.cache.remove(&ino);
+    /// Whatever is kept for `ino`. Dropping it closes a file below, which may wait for what was written there.
+    pub(crate) fn take_any(&self, ino: InodeId) -> Option<Arc<OpenObject>> {
+        self.cache.remove(&ino).map(|(_, open)| open)
     }
 
     pub(crate) fn clear(&self) {

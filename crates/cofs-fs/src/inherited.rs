@@ -179,7 +179,7 @@ impl<M: MetadataDriver> Cofs<M> {
         if self.placement.is_in_order() {
             return left.and(self.release_unlinked(ino).await);
         }
-        self.idle.drop_of(ino);
+        self.close_idle(ino).await;
         // Of an inode from before a crash: see the collector's invariants.
         self.collector.release_later(ino);
         left

@@ -43,7 +43,7 @@ impl<M: MetadataDriver> Cofs<M> {
 
     /// The last close of an inode without a name.
     pub(crate) async fn release_unlinked(&self, ino: InodeId) -> FsResult<()> {
-        self.idle.drop_of(ino);
+        self.close_idle(ino).await;
         while !self.metadata.release_unlinked(ino).await?.value {
             // Somebody has opened it again, without the mark, and may have closed it meanwhile.
             if self.opens.mark_unlinked(ino) {
@@ -53,6 +53,14 @@ impl<M: MetadataDriver> Cofs<M> {
         failpoint("fs.release.unlinked");
         self.collector.wake();
         Ok(())
+    }
+
+    /// Closes the object that is kept for a file nobody has open.
+    pub(crate) async fn close_idle(&self, ino: InodeId) {
+        if let Some(object) = self.idle.take_any(ino) {
+            self.before_call_below().await;
+            drop(object);
+        }
     }
 
     /// Joins the opens of an inode, whose lock the caller holds. Errors: `Stale` if it is gone.

@@ -50,7 +50,7 @@ impl<M: MetadataDriver> Cofs<M> {
         let with_nodes = brings.with_nodes();
         let mut visit = |listed: &ListedEntry<'_>| {
             let node = listed.node.filter(|_| brings.attributes_of(listed.kind));
-            let entry = node.map(|node| self.listed_entry(&node, valid_for));
+            let entry = node.and_then(|node| self.listed_entry(&node, valid_for));
             let name = listed.name.as_bytes();
             let taken =
                 sink(DirEntry { ino: listed.ino, kind: listed.kind, name, cookie: listed.cookie, entry });
@@ -66,22 +66,26 @@ impl<M: MetadataDriver> Cofs<M> {
     }
 
     /// An entry with the node that the listing read. A file whose object knows better gets attributes that
-    /// are asked for again.
-    fn listed_entry(&self, node: &Node, valid_for: std::time::Duration) -> Entry {
+    /// are asked for again, and none where they cannot be had without waiting: the record's size may be old, and the kernel would
+    /// believe it.
+    fn listed_entry(&self, node: &Node, valid_for: std::time::Duration) -> Option<Entry> {
         let told_by_object =
             node.writing || (node.layout != Layout::Inline && self.opens.get(node.attributes.ino).is_some());
         if !told_by_object {
             let validity = Validity { entry: valid_for, attributes: valid_for };
-            return Entry { attributes: node.attributes, validity };
+            return Some(Entry { attributes: node.attributes, validity });
         }
-        let attributes = self.look_at_open(node).unwrap_or(node.attributes);
-        Entry { attributes, validity: Validity { entry: valid_for, ..Validity::NEVER } }
+        let attributes = self.look_at_open(node)?;
+        Some(Entry { attributes, validity: Validity { entry: valid_for, ..Validity::NEVER } })
     }
 
-    /// The present attributes of an open file, if nobody holds its lock.
+    /// The present attributes of an open file, if nobody holds its lock and its object need not be asked over a network.
     fn look_at_open(&self, node: &Node) -> Option<cofs_types::Attributes> {
         let inode = self.opens.get(node.attributes.ino)?;
         let state = inode.try_shared().filter(|state| state.opens > 0)?;
+        if state.object_tells() && self.options.remote_below {
+            return None;
+        }
         self.present(&state, &node.attributes).ok()
     }
 

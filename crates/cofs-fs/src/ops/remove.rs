@@ -110,6 +110,8 @@ impl<M: MetadataDriver> Cofs<M> {
             Fate::Kept => {
                 self.ghosts.put(&removed.node.attributes);
                 if self.opens.mark_unlinked(ino) {
+                    // Here and not when the kernel forgets it, which must not wait.
+                    self.close_idle(ino).await;
                     return Ok(());
                 }
                 // Its last close came between the commit and here, and did not know.
@@ -118,7 +120,7 @@ impl<M: MetadataDriver> Cofs<M> {
             Fate::Gone => {
                 self.ghosts.put(&removed.node.attributes);
                 if removed.node.layout != Layout::Inline {
-                    self.idle.drop_of(ino);
+                    self.close_idle(ino).await;
                     self.collector.wake();
                 }
                 Ok(())

@@ -1,0 +1,115 @@
+//! Pools over a network: no call below is made on a thread that must not wait, whatever the operation.
+
+mod common;
+
+use std::{
+    pin::pin,
+    task::{Context as Polling, Poll, Waker},
+};
+
+use cofs_fs::{FileSystem, FsOptions, ListOf, WriteFlags, run};
+use cofs_placement::Fault;
+use cofs_types::{
+    FallocateMode, FsResult, InodeId, RenameMode, SeekWhence, SetAttributes, SetTime, Timestamp, XattrMode,
+    XattrName,
+};
+use common::*;
+
+/// Polls once, as a worker does, while each call below fails; then lets the operation come to its end.
+fn begins_without_the_pool<T>(world: &World, what: &str, operation: impl Future<Output = FsResult<T>>) -> T {
+    let mut operation = pin!(operation);
+    let before = world.store.injected();
+    world.store.inject(Fault::new(&[], rustix::io::Errno::IO.raw_os_error()));
+    let polled = operation.as_mut().poll(&mut Polling::from_waker(Waker::noop()));
+    assert_eq!(world.store.injected(), before, "{what} asked below");
+    world.store.heal();
+    match polled {
+        Poll::Ready(done) => done.unwrap(),
+        Poll::Pending => run(operation).unwrap(),
+    }
+}
+
+#[test]
+fn what_the_pool_must_be_asked_is_asked_on_a_thread_that_may_wait() {
+    let world = World::new();
+    let volume = world.mount_with(FsOptions { remote_below: true, ..FsOptions::default() });
+    let (ino, file) = volume.create("a");
+    let bytes = pattern(INLINE_MAX * 2, 1);
+    volume.write(ino, file, 0, &bytes);
+    assert!(volume.writing(ino), "its object tells");
+    let fs = &volume.fs;
+    let size = |len: u64| SetAttributes { size_bytes: Some(len), ..SetAttributes::default() };
+    let times = SetAttributes {
+        mtime: Some(SetTime::To(Timestamp { secs: 5, nanos: 0 })),
+        ..SetAttributes::default()
+    };
+    let mode = SetAttributes { permissions: Some(0o600), ..SetAttributes::default() };
+    let mut into = vec![0; 100];
+
+    let stat = begins_without_the_pool(&world, "getattr", fs.getattr(ino, None));
+    assert_eq!(stat.attributes.size_bytes, bytes.len() as u64);
+    begins_without_the_pool(&world, "lookup", fs.lookup(&CONTEXT, InodeId::ROOT, name("a")));
+    begins_without_the_pool(&world, "lookup of .", fs.lookup_self(ino));
+    begins_without_the_pool(&world, "chmod", fs.setattr(&CONTEXT, ino, None, &mode));
+    let set = begins_without_the_pool(&world, "utimes", fs.setattr(&CONTEXT, ino, None, &times));
+    assert_eq!(set.attributes.mtime.secs, 5);
+    begins_without_the_pool(
+        &world,
+        "truncate",
+        fs.setattr(&CONTEXT, ino, None, &size(INLINE_MAX as u64 * 2)),
+    );
+    begins_without_the_pool(&world, "link", fs.link(&CONTEXT, ino, InodeId::ROOT, name("b")));
+    begins_without_the_pool(&world, "read", fs.read(ino, file.handle, 0, &mut into));
+    let flags = WriteFlags { kill_set_id: true, ..WriteFlags::default() };
+    begins_without_the_pool(&world, "write", fs.write(ino, file.handle, 0, b"x", flags));
+    let allocate = FallocateMode::Allocate { keep_size: false };
+    begins_without_the_pool(&world, "fallocate", fs.fallocate(&CONTEXT, ino, file.handle, allocate, 0, 10));
+    begins_without_the_pool(&world, "lseek", fs.lseek(ino, file.handle, 0, SeekWhence::Data));
+    begins_without_the_pool(&world, "fsync", fs.fsync(ino, Some(file.handle), false));
+    begins_without_the_pool(&world, "statfs", fs.statfs());
+    let user = XattrName::new(b"user.a").unwrap();
+    begins_without_the_pool(
+        &world,
+        "setxattr",
+        fs.setxattr(&CONTEXT, ino, user, b"v", XattrMode::Set, false),
+    );
+    let again = begins_without_the_pool(&world, "open", fs.open(&CONTEXT, ino, RW));
+    begins_without_the_pool(&world, "release", fs.release(ino, again.handle));
+    begins_without_the_pool(&world, "last release", fs.release(ino, file.handle));
+    let first = begins_without_the_pool(&world, "first open", fs.open(&CONTEXT, ino, RO));
+    begins_without_the_pool(&world, "read again", fs.read(ino, first.handle, 0, &mut into));
+    begins_without_the_pool(&world, "release", fs.release(ino, first.handle));
+    begins_without_the_pool(&world, "truncate by path", fs.setattr(&CONTEXT, ino, None, &size(1)));
+    let (from, to) = ((InodeId::ROOT, name("a")), (InodeId::ROOT, name("c")));
+    begins_without_the_pool(&world, "rename", fs.rename(&CONTEXT, from, to, RenameMode::Replace));
+    begins_without_the_pool(&world, "unlink", fs.unlink(&CONTEXT, InodeId::ROOT, name("b")));
+    begins_without_the_pool(&world, "unlink", fs.unlink(&CONTEXT, InodeId::ROOT, name("c")));
+}
+
+/// A listing asks nothing below, and rather says nothing of a file than what may be old: the kernel takes its size from what it is told.
+#[test]
+fn a_listing_tells_no_attributes_that_only_the_object_has() {
+    let world = World::new();
+    let volume = world.mount_with(FsOptions { remote_below: true, ..FsOptions::default() });
+    let (ino, file) = volume.create("a");
+    volume.write(ino, file, 0, &pattern(INLINE_MAX * 2, 1));
+    let (small, other) = volume.create("b");
+    // A process that nobody knows is asked by the first file; it looks.
+    for round in 0..2 {
+        let opened = run(volume.fs.opendir(&CONTEXT, InodeId::ROOT)).unwrap();
+        let of = ListOf { cookie: 0, with_attributes: true, entries_max: 1000 };
+        let mut listed = Vec::new();
+        let mut sink = |entry: cofs_fs::DirEntry<'_>| {
+            listed.push((entry.ino, entry.entry.is_some()));
+            true
+        };
+        let listing = volume.fs.readdir(&CONTEXT, InodeId::ROOT, opened.handle, of, &mut sink);
+        begins_without_the_pool(&world, "readdir", listing);
+        assert!(listed.contains(&(ino, false)), "{listed:?}");
+        assert!(round == 0 || listed.contains(&(small, true)), "{listed:?}");
+        volume.lookup("a").unwrap();
+        volume.lookup("b").unwrap();
+    }
+    volume.close(ino, file);
+    volume.close(small, other);
+}
