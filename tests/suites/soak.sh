@@ -32,7 +32,7 @@ soak_forgets() {
     (($(soak_known) <= known))
     for slab in "${SOAK_SLABS[@]}"; do
         for ((n = 0; n < 10; n++)); do
-            if (($(soak_slab "$slab") <= before[$slab] + files / 4 + SOAK_SLAB_NOISE)); then break; fi
+            if (($(soak_slab "$slab") <= before[$slab] + (files < 40000 ? files / 4 : 10000) + SOAK_SLAB_NOISE)); then break; fi
             sleep 1
         done
         echo "$slab: ${before[$slab]} before, $(soak_slab "$slab") after"
