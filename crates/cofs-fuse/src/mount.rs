@@ -25,6 +25,12 @@ use crate::passthrough::privileged;
 /// The type under which the mount stands in the mount table.
 pub const FS_TYPE: &str = "fuse.cofs";
 
+const DEVICE: &str = "/dev/fuse";
+/// Its major and minor number (`MISC_MAJOR`, `FUSE_MINOR` in `linux/miscdevice.h`).
+const DEVICE_NUMBER: (u32, u32) = (10, 229);
+/// Mounts for those who may not.
+const HELPER: &str = "fusermount3";
+
 /// Which transport carries the requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Transport {
@@ -102,6 +108,8 @@ impl Default for MountOptions {
 pub enum MountError {
     DeviceMissing,
     DeviceNotPermitted,
+    /// Something else stands at `/dev/fuse`.
+    DeviceWrong,
     Device(io::Error),
     KernelTooOld {
         major: u32,
@@ -118,6 +126,7 @@ pub enum MountError {
         source: io::Error,
     },
     FusermountMissing,
+    FusermountNotPermitted,
     /// What `fusermount3` said.
     Fusermount(String),
     Mount {
@@ -140,6 +149,12 @@ impl fmt::Display for MountError {
             }
             Self::DeviceNotPermitted => {
                 write!(f, "/dev/fuse may not be opened: give this user or container access to the device")
+            }
+            Self::DeviceWrong => {
+                write!(
+                    f,
+                    "/dev/fuse is not the FUSE device (a container may have masked it): give the container the device, or make it anew (mknod /dev/fuse c 10 229)"
+                )
             }
             Self::Device(source) => write!(f, "/dev/fuse: {source}"),
             Self::KernelTooOld { major, minor } => {
@@ -174,6 +189,12 @@ impl fmt::Display for MountError {
             Self::FusermountMissing => {
                 write!(f, "fusermount3 not found: install fuse3, or mount as root")
             }
+            Self::FusermountNotPermitted => {
+                write!(
+                    f,
+                    "fusermount3 may not mount: it must be set-user-id root, and the container must allow mounts; or mount as root"
+                )
+            }
             Self::Fusermount(said) => write!(f, "fusermount3: {said}"),
             Self::Mount { point, source } => write!(f, "mount at {}: {source}", point.display()),
             Self::Thread(source) => write!(f, "no thread for the mount: {source}"),
@@ -190,6 +211,19 @@ impl std::error::Error for MountError {
             _ => None,
         }
     }
+}
+
+/// Whether a mount could be made on `point`, as far as can be told without making it: for callers whose preparations are long.
+/// Errors: those of [`mount`](crate::mount()) that come from the point, the device and `fusermount3`.
+pub fn check(point: &Path, options: &MountOptions) -> Result<(), MountError> {
+    check_point(point, options)?;
+    if privileged() {
+        return open_device().map(drop);
+    }
+    check_device_for_helper()?;
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let has_helper = std::env::split_paths(&path).any(|directory| directory.join(HELPER).is_file());
+    if has_helper { Ok(()) } else { Err(MountError::FusermountMissing) }
 }
 
 /// Checks the mount point and mounts a fresh connection on it. Returns the connection and the resolved point.
@@ -269,13 +303,26 @@ fn unescape(field: &str) -> Vec<u8> {
 }
 
 fn open_device() -> Result<OwnedFd, MountError> {
-    rustix::fs::open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, rustix::fs::Mode::empty()).map_err(
-        |error| match error {
-            Failure::NOENT | Failure::NXIO | Failure::NODEV => MountError::DeviceMissing,
-            Failure::ACCESS | Failure::PERM => MountError::DeviceNotPermitted,
-            error => MountError::Device(error.into()),
-        },
-    )
+    let opened = rustix::fs::open(DEVICE, OFlags::RDWR | OFlags::CLOEXEC, rustix::fs::Mode::empty());
+    let device = opened.map_err(|error| match error {
+        Failure::NOENT | Failure::NXIO | Failure::NODEV => MountError::DeviceMissing,
+        Failure::ACCESS | Failure::PERM => MountError::DeviceNotPermitted,
+        Failure::ISDIR => MountError::DeviceWrong,
+        error => MountError::Device(error.into()),
+    })?;
+    let status = rustix::fs::fstat(&device).map_err(|error| MountError::Device(error.into()))?;
+    // Else mount(2) says EINVAL, as of anything.
+    let number = (rustix::fs::major(status.st_rdev), rustix::fs::minor(status.st_rdev));
+    if number == DEVICE_NUMBER { Ok(device) } else { Err(MountError::DeviceWrong) }
+}
+
+/// Said before the helper is asked, because its own words for it are obscure. Whether this user may open the device is
+/// no matter: the helper opens it with its own rights.
+fn check_device_for_helper() -> Result<(), MountError> {
+    match open_device() {
+        Err(error @ (MountError::DeviceMissing | MountError::DeviceWrong)) => Err(error),
+        _ => Ok(()),
+    }
 }
 
 fn mount_directly(point: &Path, options: &MountOptions) -> Result<OwnedFd, MountError> {
@@ -340,11 +387,7 @@ fn helper_options(options: &MountOptions) -> String {
 }
 
 fn mount_by_helper(point: &Path, options: &MountOptions) -> Result<OwnedFd, MountError> {
-    // Said here because the helper's own words for it are obscure. Whether this user may open the device is
-    // no matter: the helper opens it with its own rights.
-    if let Err(MountError::DeviceMissing) = open_device() {
-        return Err(MountError::DeviceMissing);
-    }
+    check_device_for_helper()?;
     let (ours, theirs) =
         rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
             .map_err(|error| MountError::Device(error.into()))?;
@@ -374,7 +417,7 @@ fn mount_by_helper(point: &Path, options: &MountOptions) -> Result<OwnedFd, Moun
 }
 
 fn helper() -> Command {
-    Command::new("fusermount3")
+    Command::new(HELPER)
 }
 
 fn helper_failed(error: io::Error) -> MountError {
@@ -387,6 +430,9 @@ fn helper_failed(error: io::Error) -> MountError {
 fn refused_by_helper(words: String) -> MountError {
     if words.contains("/dev/fuse") && words.contains("Permission denied") {
         return MountError::DeviceNotPermitted;
+    }
+    if words.contains("mount failed") && words.contains("Operation not permitted") {
+        return MountError::FusermountNotPermitted;
     }
     MountError::Fusermount(words)
 }

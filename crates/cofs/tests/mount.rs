@@ -3,9 +3,12 @@
 mod common;
 
 use std::{
-    fs,
+    fs::{self, File},
     io::{Read, Write},
-    os::unix::{fs::MetadataExt, net::UnixDatagram},
+    os::unix::{
+        fs::{MetadataExt, PermissionsExt},
+        net::UnixDatagram,
+    },
     path::{Path, PathBuf},
     process::{Child, Command},
 };
@@ -340,6 +343,42 @@ fn the_kernel_does_not_write_to_another_fuse_file_system_for_us() {
     mounted_below.unmount();
 }
 
+/// Three deep, with the daemons' own buffers and queues in each other's way if ever they were; and the lowest cannot go first.
+#[test]
+fn a_volume_may_lie_in_anothers_mount() {
+    if skip() {
+        return;
+    }
+    let root = scratch();
+    let bytes: Vec<u8> = (0..3_000_000u32).map(|at| (at / 5) as u8).collect();
+    for options in [&["--transport", "dev"][..], &["--transport", "auto"], &["-o", "passthrough=on"]] {
+        let mut mounts: Vec<(tempfile::TempDir, Mounted)> = Vec::new();
+        for _ in 0..3 {
+            let (at, store) = match mounts.last() {
+                None => (scratch(), root.path().join(format!("store{}", options[1]))),
+                Some((_, below)) => (scratch(), below.path("store")),
+            };
+            let store = store.to_str().unwrap();
+            run(&["format", store]);
+            let mounted = Mounted::new(&at, store, options);
+            fs::write(mounted.path("large"), &bytes).unwrap();
+            fs::write(mounted.path("small"), "bytes").unwrap();
+            File::open(mounted.path("large")).unwrap().sync_all().unwrap();
+            mounts.push((at, mounted));
+        }
+        for (_, mounted) in &mounts {
+            assert_eq!(fs::read(mounted.path("large")).unwrap(), bytes);
+            assert_eq!(fs::read(mounted.path("small")).unwrap(), b"bytes");
+        }
+        let lowest = mounts[0].1.dir.to_str().unwrap();
+        let refused = cofs(&["umount", lowest]).output().unwrap();
+        assert!(String::from_utf8_lossy(&refused.stderr).contains("in use by"), "{refused:?}");
+        while let Some((_, mounted)) = mounts.pop() {
+            mounted.unmount();
+        }
+    }
+}
+
 #[test]
 fn a_live_volume_answers_for_its_store_and_for_its_paths() {
     if skip() {
@@ -547,6 +586,21 @@ fn an_ordinary_user_mounts_by_fusermount3() {
         String::from_utf8(output.stdout).unwrap()
     };
     as_nobody(&[&program, "format", &store]);
+    // Without the helper, and with one that has no rights.
+    let helpers = root.path().join("helpers");
+    fs::create_dir(&helpers).unwrap();
+    for words in ["fusermount3 not found: install fuse3", "it must be set-user-id root"] {
+        let path = format!("PATH={}", helpers.display());
+        let line = ["--reuid=65534", "--regid=65534", "--clear-groups", "--", "env", "-i", &path, &program];
+        let refused = Command::new("setpriv").args(line).args(["mount", &store, &dir]).output().unwrap();
+        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert_eq!(refused.status.code(), Some(1), "{said}");
+        assert!(said.contains(words) && said.trim_end().lines().count() == 1, "{said}");
+        let found = Command::new("sh").args(["-c", "command -v fusermount3"]).output().unwrap();
+        let copy = helpers.join("fusermount3");
+        fs::copy(String::from_utf8(found.stdout).unwrap().trim(), &copy).unwrap();
+        fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).unwrap();
+    }
     as_nobody(&[&program, "mount", "-d", &store, &dir]);
     as_nobody(&["sh", "-c", &format!("head -c 1000000 /dev/zero > {dir}/large && echo small > {dir}/small")]);
     assert_eq!(as_nobody(&["cat", &format!("{dir}/small")]), "small\n");

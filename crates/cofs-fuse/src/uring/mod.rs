@@ -146,6 +146,13 @@ fn enabled() -> Result<(), String> {
     }
 }
 
+fn refused(error: &std::io::Error) -> String {
+    // io_uring_setup(2) is refused by the sysctl, and by what containers forbid.
+    let blocked = matches!(error.raw_os_error(), Some(libc::EPERM | libc::ENOSYS | libc::EACCES));
+    let by = if blocked { " (kernel.io_uring_disabled, or a sandbox's filter of system calls)" } else { "" };
+    format!("io_uring cannot be used here{by}: {error}")
+}
+
 fn spawn(
     plan: WorkerPlan,
     transfer_bytes: usize,
@@ -160,7 +167,7 @@ fn spawn(
                 let post = plan.pin.map(|_| means.post.clone());
                 (Some(means), Ok(post))
             }
-            Err(error) => (None, Err(format!("io_uring cannot be used here: {error}"))),
+            Err(error) => (None, Err(refused(&error))),
         };
         // Whoever does not listen any more has given up, and sends no start.
         let _ = listener.ready.send(outcome);

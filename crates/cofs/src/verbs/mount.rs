@@ -98,6 +98,10 @@ pub fn run(args: &Args) -> Done<ExitCode> {
     if args.fake {
         return Ok(ExitCode::SUCCESS);
     }
+    // Before the volume is opened, which may take a while.
+    let point_options =
+        cofs_fuse::MountOptions { non_empty: options.non_empty, ..cofs_fuse::MountOptions::default() };
+    cofs_fuse::check(&dir, &point_options).map_err(|error| Failure::new(error.to_string()))?;
     if args.background && !daemon::is_background() && line.is_none() {
         // Said here already, so that the lock's own words need not be read from a child.
         drop(found.lock_when_closed()?);
@@ -155,7 +159,7 @@ fn check_mount_point(dir: &Path) -> Done<PathBuf> {
             .next("name another directory"));
     }
     if !point.is_dir() {
-        return Err(Failure::new(format!("mount point {shown} is not a directory")));
+        return Err(Failure::new(format!("mount point {shown} is not a directory")).next("name a directory"));
     }
     Ok(point)
 }
