@@ -61,12 +61,14 @@ hanging_others() {
 
 # More of those who look at, set, list or remove what hangs than there are workers.
 hanging_bystanders() {
-    local n file status=0 held=() bystanders=()
+    local n file descriptor status=0 held=() bystanders=() killed=()
+    echo 1 >/proc/sys/vm/drop_caches
     for ((n = 0; n < 4; n++)); do
         file=$HANGING/large/files/$n
-        exec {held[n]}<>"$file"
+        exec {descriptor}<>"$file"
+        held+=("$descriptor")
         # From now on its object tells size and times.
-        head -c 65536 /dev/urandom >&"${held[n]}"
+        head -c 65536 /dev/urandom >&"$descriptor"
     done
     hanging_stop
     for ((n = 0; n < 4; n++)); do
@@ -79,10 +81,20 @@ hanging_bystanders() {
         rm "$HANGING/large/files/$((n + 10))" &
         bystanders+=($!)
     done
+    stat "$HANGING/large/files/0" &
+    killed+=($!)
+    cat "$HANGING/large/files/19" &
+    killed+=($!)
     sleep 0.5
     hanging_work 10 || status=$?
+    hanging_all_wait "${killed[@]}" || status=$?
+    # Who only looks, or reads what the kernel reads ahead, can be killed.
+    for n in "${killed[@]}"; do
+        kill -KILL "$n"
+        wait_gone "$n" 100 || { echo "$n cannot be killed"; status=1; }
+    done
     kill -CONT "$HANGS"
-    for n in "${held[@]}"; do exec {n}>&-; done
+    for descriptor in "${held[@]}"; do exec {descriptor}>&-; done
     for n in "${bystanders[@]}"; do wait "$n"; done
     ((status == 0))
 }
@@ -115,7 +127,7 @@ hanging_all_wait() {
         if ! kill -0 "$pid" 2>/dev/null; then
             code=0
             wait "$pid" || code=$?
-            echo "a writer has ended, with status $code" >&2
+            echo "one who was to wait has ended, with status $code" >&2
             return 1
         fi
     done

@@ -194,6 +194,7 @@ pub trait FileSystem: Send + Sync + 'static {
     fn readlink(&self, ino: InodeId) -> impl Future<Output = Answer<Bytes>> + Send;
 
     // Attributes.
+    /// May be dropped before its end, and asked anew.
     fn getattr(&self, ino: InodeId, handle: Option<HandleId>) -> impl Future<Output = Answer<Stat>> + Send;
     fn setattr(&self, ctx: &Context<'_>, ino: InodeId, handle: Option<HandleId>, change: &SetAttributes) -> impl Future<Output = Answer<Stat>> + Send;
     fn getxattr(&self, ctx: &Context<'_>, ino: InodeId, name: &XattrName) -> impl Future<Output = Answer<Bytes>> + Send;
@@ -229,6 +230,7 @@ pub trait FileSystem: Send + Sync + 'static {
     fn fsyncdir(&self, ino: InodeId) -> impl Future<Output = Answer<()>> + Send;
 
     // The whole.
+    /// May be dropped before its end, and asked anew.
     fn statfs(&self) -> impl Future<Output = Answer<Space>> + Send;
     fn syncfs(&self) -> impl Future<Output = Answer<()>> + Send;
     /// The last call: the mount is gone. Everything is committed, synced and let go.

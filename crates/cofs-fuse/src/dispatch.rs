@@ -9,17 +9,17 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     pin::pin,
     sync::Arc,
-    task::Poll,
+    task::{Poll, Waker},
 };
 
-use cofs_fs::{Context, FileSystem, Recall};
+use cofs_fs::{Context, FileSystem, HandleId, Recall};
 use cofs_types::{Authority, Credentials, InodeId};
 
 use crate::{
     abi::InHeader,
     errno::Errno,
     executor::Pool,
-    interrupt::{Interrupts, Sync},
+    interrupt::{Interrupts, Leavable},
     notify::Notifier,
     reply::Reply,
     request::{self, Dialect, LookupOf, Message, Operation},
@@ -84,13 +84,18 @@ impl<F: FileSystem> Service<F> {
                 let sync = self.sync(subject(&header)?, &operation);
                 self.interrupts.unless_killed(header.unique, header.pid, sync, &self.pool).await
             }
+            Operation::Getattr { handle } => {
+                self.look(&header, Look::Attributes(subject(&header)?, handle)).await
+            }
+            Operation::Statx { handle } => self.look(&header, Look::Statx(subject(&header)?, handle)).await,
+            Operation::Statfs => self.look(&header, Look::Space).await,
             operation if resent::is_again(&header) => self.operate_again(&ctx, &header, operation).await,
             operation => self.operate(&ctx, &header, operation).await,
         }
     }
 
     /// What borrows nothing from its request, so that it can be left.
-    fn sync(&self, ino: InodeId, operation: &Operation<'_>) -> Sync {
+    fn sync(&self, ino: InodeId, operation: &Operation<'_>) -> Leavable {
         let fs = self.fs.clone();
         match *operation {
             Operation::Fsync { handle, data_only } => {
@@ -101,6 +106,17 @@ impl<F: FileSystem> Service<F> {
             }
             _ => Box::pin(unpanicked(async move { whole::syncfs(&*fs).await })),
         }
+    }
+
+    /// Mostly it is answered at once. Where it would have to wait it is dropped, as it has done nothing but look, and looks
+    /// anew in the pool, where it can be left: on the way that nearly all take nothing is allocated.
+    async fn look(&self, header: &InHeader, look: Look) -> Result<Reply, Errno> {
+        if let Poll::Ready(outcome) = polled_once(look.at(&*self.fs)) {
+            return outcome;
+        }
+        let fs = self.fs.clone();
+        let again = Box::pin(unpanicked(async move { look.at(&*fs).await }));
+        self.interrupts.unless_killed(header.unique, header.pid, again, &self.pool).await
     }
 
     /// The outcome of a request that a process before this one may have served already.
@@ -146,7 +162,6 @@ impl<F: FileSystem> Service<F> {
                 return Ok(Reply::None);
             }
             Op::Destroy => return Ok(Reply::Done),
-            Op::Statfs => return whole::statfs(fs).await,
             Op::BatchForget(list) => return Ok(whole::batch_forget(fs, list)),
             _ => {}
         }
@@ -162,8 +177,6 @@ impl<F: FileSystem> Service<F> {
                 names::rename(fs, ctx, (ino, from), (to_parent, to), mode).await
             }
             Op::Readlink => names::readlink(fs, ino).await,
-            Op::Getattr { handle } => attributes::getattr(fs, ino, handle).await,
-            Op::Statx { handle } => attributes::statx(fs, ino, handle).await,
             Op::Setattr { handle, change } => attributes::setattr(fs, ctx, ino, handle, change).await,
             Op::Access { mask } => attributes::access(fs, ctx, ino, mask).await,
             Op::Getxattr { name, room } => xattrs::get(fs, ctx, ino, name, room).await,
@@ -177,6 +190,28 @@ impl<F: FileSystem> Service<F> {
             operation => files::operate(fs, ctx, ino, operation).await,
         }
     }
+}
+
+/// What changes nothing and brings nothing but an answer ([`FileSystem::getattr`], [`FileSystem::statfs`]).
+#[derive(Clone, Copy, Debug)]
+enum Look {
+    Attributes(InodeId, Option<HandleId>),
+    Statx(InodeId, Option<HandleId>),
+    Space,
+}
+
+impl Look {
+    async fn at<F: FileSystem>(self, fs: &F) -> Result<Reply, Errno> {
+        match self {
+            Self::Attributes(ino, handle) => attributes::getattr(fs, ino, handle).await,
+            Self::Statx(ino, handle) => attributes::statx(fs, ino, handle).await,
+            Self::Space => whole::statfs(fs).await,
+        }
+    }
+}
+
+fn polled_once<T>(future: impl Future<Output = T>) -> Poll<T> {
+    pin!(future).poll(&mut std::task::Context::from_waker(Waker::noop()))
 }
 
 /// Answers EIO for an operation that panics: whoever asked must not wait for ever.

@@ -36,6 +36,17 @@ pub(crate) type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 thread_local! {
     static WORKER: Cell<bool> = const { Cell::new(false) };
+    /// A task that this thread of the pool goes on with itself.
+    static NEXT: Cell<Option<Arc<Task>>> = const { Cell::new(None) };
+    static KEEPS_WOKEN: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Wakes as the last act of a work that was [taken over](Pool::take_over): this thread goes on with who is woken. Waking another for him
+/// costs as much as a whole request.
+pub(crate) fn wake_last(waker: Waker) {
+    KEEPS_WOKEN.set(true);
+    waker.wake();
+    KEEPS_WOKEN.set(false);
 }
 
 /// Marks this thread as one that takes requests.
@@ -244,6 +255,9 @@ impl Pool {
     }
 
     fn push(self: &Arc<Self>, task: Arc<Task>) {
+        if KEEPS_WOKEN.take() {
+            return NEXT.set(Some(task));
+        }
         let mut queue = self.queue.lock();
         queue.tasks.push_back(task);
         if queue.idle < queue.tasks.len()
@@ -298,7 +312,7 @@ impl Pool {
             tracing::warn!(%error, "a thread for operations that wait runs where and how its starter did");
         }
         let _may_block = BlockingThread::enter();
-        while let Some(task) = self.next() {
+        while let Some(task) = NEXT.take().or_else(|| self.next()) {
             if task.poll(&Waker::from(task.clone())) == Polled::Rests {
                 task.home.clone().rests(task);
             }
@@ -423,6 +437,39 @@ mod tests {
         }
         pool.close();
         assert_eq!(done.load(Ordering::SeqCst), 7);
+    }
+
+    #[test]
+    fn who_is_woken_last_goes_on_where_he_was_woken() {
+        let (pool, home) = (Pool::new().unwrap(), Arc::new(Idle::default()));
+        // A second thread lies in wait for whatever is queued.
+        pool.spawn(&mut pool.queue.lock()).unwrap();
+        for _ in 0..100 {
+            let told = Arc::new(Mutex::new((None, None)));
+            let (tell, waits) = (told.clone(), told.clone());
+            let (rest, threads) = (Rest::default(), std::sync::mpsc::channel());
+            let (here, woken) = (threads.0.clone(), threads.0);
+            let waiting = async move {
+                poll_fn(|cx| {
+                    let mut state = waits.lock();
+                    state.1 = Some(cx.waker().clone());
+                    if state.0.is_some() { Poll::Ready(()) } else { Poll::Pending }
+                })
+                .await;
+                woken.send(std::thread::current().id()).unwrap();
+            };
+            let task = Task::new(&pool, home.clone(), 0, rest, Box::pin(waiting));
+            assert_eq!(task.poll(&Waker::from(task.clone())), Polled::Waits);
+            let last = async move {
+                here.send(std::thread::current().id()).unwrap();
+                tell.lock().0 = Some(());
+                let waker = tell.lock().1.take();
+                wake_last(waker.unwrap());
+            };
+            assert!(pool.take_over(Box::pin(last)).is_ok());
+            assert_eq!(threads.1.recv().unwrap(), threads.1.recv().unwrap());
+        }
+        pool.close();
     }
 
     #[test]

@@ -1,13 +1,13 @@
-//! Callers who are killed while they wait for a sync.
+//! Callers who are killed while they wait for a sync, or for a look at what hangs.
 //!
 //! The kernel tells of any signal (INTERRUPT, once for each request), and has the caller wait on until he is answered, even one who is
 //! killed. File systems of the kernel let nobody go from a sync for a signal that he survives, and programs rely on that: few expect EINTR of
-//! fsync(2). So here, too, only a caller who is about to be killed is answered (EINTR, which he does not live to see), and the sync goes on
+//! fsync(2). So here, too, only a caller who is about to be killed is answered (EINTR, which he does not live to see), and the work goes on
 //! without him. That he will be killed stands in `/proc/TID/status`: of every fatal signal the kernel makes a SIGKILL for each thread. It is
 //! looked at when INTERRUPT comes, and from then on each [`INTERVAL`] as long as he waits.
 //!
-//! Only a sync can be left like this: it borrows nothing from its request's memory, which the kernel takes back with the answer, and
-//! brings nothing that somebody would have to give back.
+//! Only what borrows nothing from its request's memory, which the kernel takes back with the answer, and brings nothing that somebody
+//! would have to give back, can be left like this: syncs, and looks at attributes and space.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -22,7 +22,11 @@ use std::{
 
 use parking_lot::{Condvar, Mutex};
 
-use crate::{errno::Errno, executor::Pool, reply::Reply};
+use crate::{
+    errno::Errno,
+    executor::{Pool, wake_last},
+    reply::Reply,
+};
 
 const INTERVAL: Duration = Duration::from_millis(50);
 /// INTERRUPTs that came before it was known that their requests wait; the latest are kept.
@@ -31,8 +35,8 @@ const EARLY_MAX: usize = 256;
 const KILL_BIT: u64 = 1 << (libc::SIGKILL - 1);
 
 type Outcome = Result<Reply, Errno>;
-/// A sync, which borrows nothing.
-pub(crate) type Sync = Pin<Box<dyn Future<Output = Outcome> + Send>>;
+/// What can be left: it borrows nothing.
+pub(crate) type Leavable = Pin<Box<dyn Future<Output = Outcome> + Send>>;
 
 /// One who waits.
 #[derive(Debug, Default)]
@@ -41,15 +45,14 @@ struct Wait {
 }
 
 impl Wait {
-    /// The first word counts.
-    fn finish(&self, outcome: Outcome) {
+    /// The first word counts. To be woken: who waits.
+    #[must_use]
+    fn finish(&self, outcome: Outcome) -> Option<Waker> {
         let mut state = self.state.lock();
         if state.0.is_none() {
             state.0 = Some(outcome);
         }
-        let waker = state.1.take();
-        drop(state);
-        waker.into_iter().for_each(Waker::wake);
+        state.1.take()
     }
 
     fn poll(&self, cx: &Context<'_>) -> Poll<Outcome> {
@@ -117,18 +120,28 @@ impl Interrupts {
         self.changed.notify_all();
     }
 
-    /// What `sync` comes to, or EINTR for a caller who is killed; then it is left to the pool.
-    pub async fn unless_killed(&self, unique: u64, caller: u32, mut sync: Sync, pool: &Arc<Pool>) -> Outcome {
+    /// What `work` comes to, or EINTR for a caller who is killed; then it is left to the pool.
+    pub async fn unless_killed(
+        &self,
+        unique: u64,
+        caller: u32,
+        mut work: Leavable,
+        pool: &Arc<Pool>,
+    ) -> Outcome {
         // There may be nothing to wait for. Polled again it tells its next poller's waker.
-        if let Poll::Ready(outcome) = sync.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+        if let Poll::Ready(outcome) = work.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
             return outcome;
         }
         let wait = Arc::new(Wait::default());
         let entered = self.enter(unique, caller, wait.clone());
         let tells = wait.clone();
-        if let Err(sync) = pool.take_over(Box::pin(async move { tells.finish(sync.await) })) {
+        if let Err(work) = pool.take_over(Box::pin(async move {
+            if let Some(waker) = tells.finish(work.await) {
+                wake_last(waker);
+            }
+        })) {
             // Too many have been left already: this one cannot be.
-            sync.await;
+            work.await;
         }
         let outcome = poll_fn(|cx| wait.poll(cx)).await;
         drop(entered);
@@ -158,7 +171,7 @@ impl Interrupts {
             }
             drop(callers);
             for (wait, _) in interrupted.into_iter().filter(|(_, caller)| will_be_killed(*caller)) {
-                wait.finish(Err(Errno(libc::EINTR)));
+                wait.finish(Err(Errno(libc::EINTR))).into_iter().for_each(Waker::wake);
             }
             callers = self.callers.lock();
             if !callers.closed {
@@ -212,7 +225,7 @@ mod tests {
     #[test]
     fn what_has_no_need_to_wait_is_not_left_to_anybody() {
         let (interrupts, pool) = (Interrupts::default(), Pool::new().unwrap());
-        let sync: Sync = Box::pin(async { Ok(Reply::Done) });
+        let sync: Leavable = Box::pin(async { Ok(Reply::Done) });
         let outcome = cofs_fs::run(interrupts.unless_killed(1, 0, sync, &pool));
         assert!(matches!(outcome, Ok(Reply::Done)));
         pool.close();

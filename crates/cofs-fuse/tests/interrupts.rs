@@ -100,16 +100,15 @@ fn syncs(path: &Path) -> Child {
     Command::new("sync").arg(path).stderr(Stdio::null()).spawn().unwrap()
 }
 
-#[test]
-fn who_is_killed_need_not_wait_for_his_sync_and_leaves_his_place_to_others() {
-    // More than there are places in a queue of io_uring.
+/// Forty callers of `command` wait and are killed, one after the other: more than there are places in a queue of io_uring.
+fn killed_callers_leave_their_places(slow_looks: bool, command: impl Fn(&Mounted) -> Command) {
     const KILLED: usize = 40;
     for transport in TRANSPORTS {
         let Some((on, waiting, open)) = gated_mount(transport) else { continue };
-        let path = on.path("f");
-        File::create(&path).unwrap();
+        File::create(on.path("f")).unwrap();
+        on.fs.slow_looks.store(slow_looks, Ordering::SeqCst);
         for number in 1..=KILLED {
-            let mut caller = syncs(&path);
+            let mut caller = command(&on).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
             eventually("he waits", || waiting.load(Ordering::SeqCst) == number);
             // One that ends him by default is as good as SIGKILL.
             let signal = if number % 2 == 0 { libc::SIGTERM } else { libc::SIGKILL };
@@ -117,11 +116,58 @@ fn who_is_killed_need_not_wait_for_his_sync_and_leaves_his_place_to_others() {
             assert_eq!(unsafe { libc::kill(caller.id() as i32, signal) }, 0);
             eventually("he has gone", || caller.try_wait().unwrap().is_some());
         }
+        on.fs.slow_looks.store(false, Ordering::SeqCst);
         for number in 0..100 {
             fs::write(on.path("other"), format!("{number}")).unwrap();
             fs::remove_file(on.path("other")).unwrap();
         }
         (0..KILLED).for_each(|_| open.send(()).unwrap());
+        on.end();
+    }
+}
+
+fn with_arguments(program: &str, arguments: &[&str], path: &Path) -> Command {
+    let mut command = Command::new(program);
+    command.args(arguments).arg(path);
+    command
+}
+
+#[test]
+fn who_is_killed_need_not_wait_for_his_sync_and_leaves_his_place_to_others() {
+    killed_callers_leave_their_places(false, |on| with_arguments("sync", &[], &on.path("f")));
+}
+
+#[test]
+fn who_is_killed_need_not_wait_for_attributes() {
+    killed_callers_leave_their_places(true, |on| with_arguments("stat", &["--cached=never"], &on.path("f")));
+}
+
+#[test]
+fn who_is_killed_need_not_wait_for_the_space() {
+    killed_callers_leave_their_places(true, |on| with_arguments("stat", &["-f"], on.dir.path()));
+}
+
+/// What could be dropped and asked anew is answered all the same, once it may.
+#[test]
+fn who_waits_for_attributes_gets_them() {
+    for transport in TRANSPORTS {
+        let Some((on, waiting, open)) = gated_mount(transport) else { continue };
+        fs::write(on.path("f"), "four").unwrap();
+        on.fs.slow_looks.store(true, Ordering::SeqCst);
+        let looks = [("stat", ["--cached=never", "-c%s"]), ("stat", ["-f", "-c%S"])];
+        for (program, arguments) in looks {
+            let before = waiting.load(Ordering::SeqCst);
+            let mut command = with_arguments(program, &arguments, &on.path("f"));
+            let caller = command.stdout(Stdio::piped()).spawn().unwrap();
+            eventually("he waits", || waiting.load(Ordering::SeqCst) > before);
+            on.fs.slow_looks.store(false, Ordering::SeqCst);
+            open.send(()).unwrap();
+            let said = caller.wait_with_output().unwrap();
+            let said = String::from_utf8(said.stdout).unwrap();
+            assert!(["4\n", "4096\n"].contains(&said.as_str()), "{said}");
+            on.fs.slow_looks.store(true, Ordering::SeqCst);
+        }
+        on.fs.slow_looks.store(false, Ordering::SeqCst);
         on.end();
     }
 }

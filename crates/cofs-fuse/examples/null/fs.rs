@@ -5,7 +5,7 @@ use std::{
     collections::HashMap,
     sync::{
         Arc,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -37,6 +37,9 @@ pub struct NullFs {
     /// All files have the bytes of this one.
     #[allow(dead_code, reason = "for the tests, which share this file")]
     pub backing: Mutex<Option<BackingId>>,
+    /// To look at attributes and space takes as long as a sync.
+    #[allow(dead_code, reason = "for the tests, which share this file")]
+    pub slow_looks: AtomicBool,
     abilities: Mutex<FaceAbilities>,
     pub detached: AtomicUsize,
 }
@@ -50,6 +53,7 @@ impl NullFs {
             on_sync: Box::new(on_sync),
             flush,
             backing: Mutex::default(),
+            slow_looks: AtomicBool::new(false),
             abilities: Mutex::default(),
             detached: AtomicUsize::new(0),
         };
@@ -133,6 +137,12 @@ impl NullFs {
     async fn sync(&self) {
         blocking().await;
         (self.on_sync)();
+    }
+
+    async fn look(&self) {
+        if self.slow_looks.load(Ordering::Relaxed) {
+            self.sync().await;
+        }
     }
 
     /// Takes what stands at the target of a rename away, if it may be replaced by `kind`.
@@ -288,6 +298,7 @@ impl FileSystem for NullFs {
     }
 
     async fn getattr(&self, ino: InodeId, _: Option<HandleId>) -> FsResult<Stat> {
+        self.look().await;
         Ok(Stat { attributes: self.node(ino)?.lock().attributes, validity: Duration::MAX })
     }
 
@@ -461,6 +472,7 @@ impl FileSystem for NullFs {
     }
 
     async fn statfs(&self) -> FsResult<Space> {
+        self.look().await;
         Ok(Space {
             block_bytes: 4096,
             blocks: 1 << 30,
