@@ -11,5 +11,7 @@ pub mod labels;
 pub mod sets;
 pub mod volume;
 pub mod xattrs;
+pub mod young;
 
 pub use gathered::Gathered;
+pub use young::Young;

@@ -115,6 +115,11 @@ impl<'a> Tx<'a> {
 
     /// The value of `key`, this transaction's own change included. The commit makes sure it is still so.
     pub fn get(&mut self, key: &[u8]) -> FsResult<Option<Bytes>> {
+        self.get_unless(key, || false)
+    }
+
+    /// As [`get`](Self::get); where the key is known to be `absent`, which is asked once its version is noted, nothing is read.
+    pub fn get_unless(&mut self, key: &[u8], absent: impl FnOnce() -> bool) -> FsResult<Option<Bytes>> {
         for change in self.changes.iter().rev() {
             match change {
                 Change::Put { key: k, value } if k.as_slice() == key => return Ok(Some(value.clone())),
@@ -123,10 +128,13 @@ impl<'a> Tx<'a> {
             }
         }
         if self.alone {
-            return self.store.get(key);
+            return if absent() { Ok(None) } else { self.store.get(key) };
         }
         let noted = self.store.stripes.note(self.store.stripes.of(key));
         self.notes.push(noted);
+        if absent() {
+            return Ok(None);
+        }
         if let Some(value) = lately::get(self.store.id, noted, key) {
             return Ok(value);
         }

@@ -83,6 +83,10 @@ pub const INODE_BLOCK_MIN: u64 = 8;
 pub const INODE_BLOCK_MAX: u64 = 1024;
 /// Stripes that the keys of a volume share for the isolation of transactions, 16 bytes each.
 pub const STRIPES: usize = 1 << 14;
+/// Directories of which is known what has been taken in them since they were made, 8 bytes each; a power of two.
+pub const YOUNG_DIRECTORIES_MAX: usize = 1 << 16;
+/// Bits for the slots taken in those: 8 MiB; a power of two.
+pub const YOUNG_SLOT_BITS: usize = 1 << 26;
 /// Inode numbers reserved in the header by one commit.
 pub const INODE_RESERVATION: u64 = 1 << 20;
 /// Bytes that the embedded engine may hold: block cache, filters, memtables and record cache together.

@@ -98,6 +98,9 @@ impl Namespace {
             let ino = self.number(&mut number, parent)?;
             let mut inode = born(tx, c, now, (parent, &dir), (ino, new))?;
             let directory = new.kind == FileKind::Directory;
+            if directory {
+                tx.store.young.add(ino);
+            }
             inode.nlink = if directory { 2 } else { 1 };
             entries::place(tx, &self.hasher, parent, &free, Occupant { name, ino, kind: new.kind })?;
             inodes::put(tx, ino, &inode);

@@ -28,10 +28,12 @@ pub enum Probe {
 }
 
 fn record(tx: &mut Tx<'_>, dir: InodeId, slot: u64) -> FsResult<Option<Bytes>> {
-    tx.get(&key::entry(dir, slot))
+    let young = &tx.store.young;
+    tx.get_unless(&key::entry(dir, slot), || young.is_free(dir, slot))
 }
 
 fn put(tx: &mut Tx<'_>, dir: InodeId, slot: u64, record: &EntryRecord<'_>) {
+    tx.store.young.take(dir, slot);
     tx.put(&key::entry(dir, slot), record.encode());
 }
 

@@ -1,5 +1,6 @@
 //! create, lookup, link, unlink, rmdir, release.
 
+use cofs_engine::{Call, FaultEngine, FaultPlan};
 use cofs_types::{FileKind, FsError, Layout, NewInode};
 
 use super::*;
@@ -168,4 +169,37 @@ fn numbers_are_never_used_twice_and_neighbours_lie_together() {
     let again = World::over(crashed.engine.clone());
     let (a, b) = (again.find(d, "after").unwrap(), again.file(d, "later"));
     assert!(b > a && b.get() - a.get() < 1000);
+}
+
+#[test]
+fn new_names_in_a_young_directory_are_not_looked_for() {
+    const NAMES: u64 = 100;
+    let memory = Arc::new(MemoryEngine::new());
+    let options = VolumeOptions { inline_bytes_max: INLINE_MAX, hash_key: [7; 16] };
+    Namespace::format(&*memory, &options, (0, 0, 0o755), at(1)).unwrap();
+    let engine = Arc::new(FaultEngine::new(memory, FaultPlan::new()));
+    let opens = Arc::new(Opens::default());
+    let ns = Namespace::open(engine.clone(), opens.clone()).unwrap();
+    let make = |ns: &Namespace, dir, name: &str, kind| {
+        ns.create(&C, at(2), dir, self::name(name), &new(kind, 0o755))
+    };
+    // What making so many asks of the engine.
+    let asked = |ns: &Namespace, dir| {
+        let before = engine.calls(Call::Get);
+        for number in 0..NAMES {
+            let name = format!("{number}");
+            fails(ns.lookup(&C, dir, self::name(&name)), FsError::NotFound);
+            let made = make(ns, dir, &name, FileKind::Regular).unwrap();
+            fails(make(ns, dir, &name, FileKind::Regular), FsError::Exists);
+            assert_eq!(ns.lookup(&C, dir, self::name(&name)).unwrap(), made);
+        }
+        engine.calls(Call::Get) - before
+    };
+    let dir = make(&ns, ROOT, "young", FileKind::Directory).unwrap().attributes.ino;
+    let young = asked(&ns, dir);
+    make(&ns, ROOT, "other", FileKind::Directory).unwrap();
+    drop(ns);
+    let ns = Namespace::open(engine.clone(), opens).unwrap();
+    let old = asked(&ns, ns.lookup(&C, ROOT, name("other")).unwrap().attributes.ino);
+    assert!(young < 2 * NAMES + 10 && old >= 3 * NAMES, "{young} and {old}");
 }

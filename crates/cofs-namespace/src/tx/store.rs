@@ -17,7 +17,7 @@ use super::{Verb, lately::StoreId, stripes::Stripes};
 use crate::{
     OpenInodes,
     schema::{Range, Times},
-    tables::Gathered,
+    tables::{Gathered, Young},
 };
 
 pub struct Store {
@@ -32,6 +32,8 @@ pub struct Store {
     pub gathered: Gathered<Times>,
     /// Access times of any inode.
     pub accesses: Gathered<Timestamp>,
+    /// Slots that are free without a look.
+    pub young: Young,
     pub opens: Arc<dyn OpenInodes>,
     files: AtomicU64,
 }
@@ -53,6 +55,7 @@ impl Store {
             stripes: Stripes::new(),
             gathered: Gathered::new(limits::DIRTY_DIRECTORIES_MAX),
             accesses: Gathered::new(limits::ACCESS_TIMES_MAX),
+            young: Young::new(),
             opens,
             files: AtomicU64::new(files),
         }
