@@ -16,7 +16,7 @@ use std::{
     time::Instant,
 };
 
-use cofs_bench::{Metarates, Seat, Suite, alone};
+use cofs_bench::{Metarates, Seat, Suite, Ways, alone};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, Timespec, Timestamps, lstat, open, unlink, utimensat};
 
 const PHASES: [&str; 5] = ["create", "open", "stat", "utime", "unlink"];
@@ -63,7 +63,7 @@ fn line(name: &str, [a, b, c, d]: [f64; 4]) {
 /// Of each round, bare and as the harness does it.
 fn measure(root: &Path, files: u64, rounds: u64) -> io::Result<Vec<(Times, Times)>> {
     let mut suite = Metarates::new(files);
-    let seat = Seat { root: root.to_owned(), index: 0, size: 1 };
+    let seat = Seat { root: root.to_owned(), index: 0, size: 1, ways: Ways::default() };
     suite.enter(&seat)?;
     let name = |number| CString::new(format!("{}/f0-{number}", root.join("shared").display()));
     let names: Vec<CString> = (0..files).map(name).collect::<Result<_, _>>()?;

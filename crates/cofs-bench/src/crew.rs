@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-pub use self::gathering::{Gathering, listen};
+pub use self::gathering::{Gathering, admit};
 
 use crate::{
     Environment,

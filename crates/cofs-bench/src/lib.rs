@@ -36,6 +36,7 @@ mod worker;
 pub use csv::csv;
 pub use environment::Environment;
 pub use latency::Latencies;
+pub use meeting::Ways;
 pub use meter::Meter;
 pub use options::{Launcher, Options};
 pub use page::{Heading, page};

@@ -9,10 +9,10 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{Environment, Kind, Options, worker::Done};
+use crate::{Environment, Kind, Options, meeting::Ways, worker::Done};
 
 /// Of these messages, and of what suites do.
-pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (1)");
+pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (2)");
 
 /// What all ranks of a run must agree on.
 #[derive(Serialize, Deserialize, Clone, Debug)]
@@ -58,6 +58,7 @@ pub struct Setup {
     pub rank: usize,
     /// The directory, and the one it is compared with.
     pub targets: Vec<PathBuf>,
+    pub ways: Ways,
 }
 
 /// A worker's first word.

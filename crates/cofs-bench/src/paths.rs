@@ -93,7 +93,7 @@ mod tests {
 
     #[test]
     fn names_are_those_of_the_files() {
-        let seat = Seat { root: "/r".into(), index: 3, size: 4 };
+        let seat = Seat { root: "/r".into(), index: 3, size: 4, ways: crate::Ways::default() };
         let directory = seat.directory(false);
         let mut names = Names::new(&seat, &directory, 100).unwrap();
         for number in (0..120).chain([7, 8, 1 << 40, 99, 100, 100]) {

@@ -8,8 +8,8 @@ use std::{
 
 use crate::{
     Latencies, Options, Phase, Place, Report, Unit,
-    crew::{Crew, Gathering},
-    meeting::{Door, connect},
+    crew::{Crew, Gathering, admit},
+    meeting::{Door, Ways, connect, listen_at},
     message::{Job, Order, Setup, VERSION},
     report::{Conditions, Figure, Part, Row, Work},
     scratch::{self, Scratch},
@@ -50,9 +50,10 @@ pub fn run(options: &Options, progress: &mut dyn FnMut(&Step)) -> io::Result<Rep
 pub fn join(options: &Options, place: &Place) -> io::Result<()> {
     let job = Job::of(options);
     fits(&job)?;
-    let from = connect(&place.meeting, COME_WITHIN)?;
+    let from = connect(0, &place.meeting, COME_WITHIN)?;
     let mut to = from.try_clone()?;
-    let setup = Setup { targets: options.targets(place.rank), job, rank: place.rank };
+    let ways = Ways::of(&from)?;
+    let setup = Setup { targets: options.targets(place.rank), job, rank: place.rank, ways };
     serve(setup, from, &mut to, Loss::Told)
 }
 
@@ -79,9 +80,10 @@ fn fits(job: &Job) -> io::Result<()> {
 
 fn gather(options: &Options, job: &Job) -> io::Result<Crew> {
     let mut gathering = Gathering::new(job)?;
-    let setup = |rank| Setup { job: job.clone(), rank, targets: options.targets(rank) };
+    let setup = |rank, ways| Setup { job: job.clone(), rank, targets: options.targets(rank), ways };
     let Some(place) = &options.place else {
-        (0..job.processes).try_for_each(|rank| gathering.start(&options.launcher, &setup(rank)))?;
+        let ways = Ways::default();
+        (0..job.processes).try_for_each(|rank| gathering.start(&options.launcher, &setup(rank, ways)))?;
         return gathering.complete(COME_WITHIN);
     };
     if place.size != job.processes {
@@ -89,8 +91,11 @@ fn gather(options: &Options, job: &Job) -> io::Result<Crew> {
             format!("{} takes {} processes, not {}", options.suite.suite().name(), job.processes, place.size);
         return Err(io::Error::other(text));
     }
-    let _door = Door::open(&place.meeting, gathering.events.clone())?;
-    gathering.start(&options.launcher, &setup(place.rank))?;
+    let listener = listen_at(&place.meeting)?;
+    let own = listener.local_addr()?.ip();
+    let events = gathering.events.clone();
+    let _door = Door::open(listener, move |stream| admit(stream, &events))?;
+    gathering.start(&options.launcher, &setup(place.rank, Ways { own, first: own }))?;
     gathering.complete(COME_WITHIN)
 }
 

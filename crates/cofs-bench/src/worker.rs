@@ -22,6 +22,7 @@ use crate::{
     clock,
     frame::{BYTES_MAX, receive, send},
     latency::Packed,
+    meeting::Ways,
     message::{Answer, Job, Join, Order, Setup, VERSION},
     recorder::Recorder,
     scratch,
@@ -39,6 +40,8 @@ pub struct Seat {
     pub index: usize,
     /// How many workers there are.
     pub size: usize,
+    /// From here to the others.
+    pub ways: Ways,
 }
 
 /// A worker's answer to one phase. Times are those of its machine's monotonic clock, in nanoseconds.
@@ -197,7 +200,7 @@ impl<W: Write> Worker<'_, W> {
             thread::sleep(Duration::from_millis(20));
         }
         self.suite = self.job().suite.clone();
-        let seat = Seat { root, index: self.setup.rank, size: self.job().processes };
+        let seat = Seat { root, index: self.setup.rank, size: self.job().processes, ways: self.setup.ways };
         self.suite.suite_mut().enter(&seat)?;
         self.seat = Some(seat);
         Ok(())

@@ -52,6 +52,39 @@ fn a_shared_file_is_the_cube_and_each_form_makes_its_own_calls() {
 }
 
 #[test]
+fn the_full_form_over_the_network_writes_what_the_simple_form_writes() {
+    let written = |form: &str, processes, apart: bool| {
+        let dir = TempDir::new().unwrap();
+        let words = format!("-c S --steps 7 --keep {form}");
+        let options = options(suite::<Btio>(&words), processes, dir.path());
+        let options = if apart { common::apart(&options)? } else { options };
+        let (report, kernel) = Witness::watch(&options);
+        let connections = kernel.count("accept4", &["sin_addr"]);
+        let bytes = fs::read(dir.path().join("cofs-bench-btio/btio.out")).unwrap();
+        assert_eq!(figure(&report, "verify").work.counts["errors"], 0, "{form}");
+        Some((bytes, connections, kernel.count("pwrite64", &["btio.out>"]), figure(&report, "write").clone()))
+    };
+    let (simple, connections, ..) = written("-f simple", 4, false).unwrap();
+    assert_eq!((simple.len() as u64, connections), (2 * DUMP, 0));
+    for (form, processes, calls) in [
+        ("-f full", 4, 4),
+        ("-f full", 9, 9),
+        ("-f full --aggregators 1", 4, 1),
+        // Rows that lie in the windows of two.
+        ("-f full --aggregators 7 --buffer 4K", 9, 3 * 7),
+    ] {
+        let (bytes, connections, ..) = written(form, processes, false).unwrap();
+        assert!(bytes == simple && connections == 0, "{form}: memory goes over no network");
+        let Some((bytes, connections, calls_made, told)) = written(form, processes, true) else { return };
+        assert!(bytes == simple, "{form}");
+        // Each with each other, to write and to verify.
+        assert_eq!(connections, 2 * processes as u64 * (processes as u64 - 1), "{form}");
+        assert_eq!((calls_made, told.work.operations), (2 * calls, 2 * calls), "{form}");
+        assert_eq!(told.work.bytes, 2 * DUMP);
+    }
+}
+
+#[test]
 fn epio_has_a_file_of_records_for_each_process() {
     let dir = TempDir::new().unwrap();
     let words = "-c S -f epio --interval 1 --steps 3 -k";

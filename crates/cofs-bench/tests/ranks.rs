@@ -7,13 +7,17 @@ use std::{
     env, fs,
     io::Read,
     path::Path,
-    process::{Child, Command, ExitStatus, Stdio},
+    process::{Command, ExitStatus, Stdio},
     thread,
     time::{Duration, Instant},
 };
 
 use cofs_bench::{Io, Metarates, Options, Place, Told, join, run};
-use common::{entries, suite};
+use common::{
+    entries,
+    rank::{Rank, free_place, kind},
+    suite,
+};
 use tempfile::TempDir;
 
 /// A run that takes longer than any test, if nothing ends it.
@@ -22,7 +26,16 @@ const ENDLESS: u64 = 100_000_000;
 const PATIENCE: Duration = Duration::from_secs(120);
 
 fn options(files: u64, directory: &Path) -> Options {
-    common::options(suite::<Metarates>(&format!("--files {files} --small 100")), 1, directory)
+    common::options(kind(&metarates(files)), 1, directory)
+}
+
+fn rank(node: Option<&str>, rank: usize, size: usize, suite: &str, meeting: &str, directory: &Path) -> Rank {
+    Rank::start(node, &Place { rank, size, meeting: meeting.to_owned() }, suite, directory)
+}
+
+/// What a rank is told to do.
+fn metarates(files: u64) -> String {
+    format!("metarates --files {files} --small 100")
 }
 
 #[test]
@@ -81,89 +94,19 @@ fn warm_ups_do_not_count_and_time_ends_a_phase() {
     assert_eq!(entries(dir.path()), 0);
 }
 
-/// What this program is when a test starts it anew: one rank.
+/// What this program is when a test starts it anew.
 #[test]
 fn a_rank() {
-    let Ok(told) = env::var("COFS_BENCH_TEST_RANK") else { return };
-    let mut words = told.split(' ');
-    let mut next = || words.next().unwrap();
-    let number = |text: &str| text.parse().unwrap();
-    let (rank, size, files): (usize, usize, u64) =
-        (number(next()) as usize, number(next()) as usize, number(next()));
-    let place = Place { rank, size, meeting: next().to_owned() };
-    let options =
-        Options { processes: size, place: Some(place.clone()), ..options(files, Path::new(next())) };
-    let result = match rank {
-        0 => run(&options, &mut |_| {}).map(|report| {
-            println!("phases {} operations {}", report.rows.len(), report.rows[0].median.work.operations);
-        }),
-        _ => join(&options, &place),
-    };
-    if let Err(error) = result {
-        eprintln!("bench: {error}");
-        std::process::exit(1);
-    }
-    std::process::exit(0);
-}
-
-struct Rank {
-    child: Child,
-}
-
-/// Starts a rank as a process of its own, in the namespace of this name if there is one.
-fn rank(node: Option<&str>, rank: usize, size: usize, files: u64, meeting: &str, directory: &Path) -> Rank {
-    let program = env::current_exe().unwrap();
-    let mut command = match node {
-        None => Command::new(program),
-        Some(node) => {
-            let mut command = Command::new("ip");
-            command.args(["netns", "exec", node]).arg(program);
-            command
-        }
-    };
-    let told = format!("{rank} {size} {files} {meeting} {}", directory.display());
-    command.args(["--exact", "a_rank", "--nocapture"]).env("COFS_BENCH_TEST_RANK", told);
-    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    Rank { child }
-}
-
-impl Rank {
-    /// How it ended, and what it said.
-    fn end(mut self, patience: Duration) -> (ExitStatus, String) {
-        let begin = Instant::now();
-        let status = loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                break status;
-            }
-            assert!(begin.elapsed() < patience, "a rank does not end");
-            thread::sleep(Duration::from_millis(10));
-        };
-        let mut text = String::new();
-        self.child.stdout.take().unwrap().read_to_string(&mut text).unwrap();
-        self.child.stderr.take().unwrap().read_to_string(&mut text).unwrap();
-        (status, text)
-    }
-}
-
-impl Drop for Rank {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// A port of this machine that nobody listens at.
-fn free_port() -> u16 {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    common::rank::be();
 }
 
 #[test]
 fn ranks_meet_over_tcp() {
     let dir = TempDir::new().unwrap();
-    let meeting = format!("127.0.0.1:{}", free_port());
+    let meeting = free_place();
     // Rank 0 comes last.
     let ranks: Vec<Rank> =
-        (0..4).rev().map(|number| rank(None, number, 4, 40, &meeting, dir.path())).collect();
+        (0..4).rev().map(|number| rank(None, number, 4, &metarates(40), &meeting, dir.path())).collect();
     let said: Vec<(ExitStatus, String)> = ranks.into_iter().map(|rank| rank.end(PATIENCE)).collect();
     assert!(said.iter().all(|(status, _)| status.success()), "{said:?}");
     assert!(said.last().unwrap().1.contains("operations 40"), "{said:?}");
@@ -185,7 +128,7 @@ fn mpirun_starts_the_ranks_of_one_run() {
     // In a container mpirun's root is no danger to anybody.
     command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
     command.env("COFS_BENCH_TEST_LAUNCHED", dir.path());
-    command.env("COFS_BENCH_RENDEZVOUS", format!("127.0.0.1:{}", free_port()));
+    command.env("COFS_BENCH_RENDEZVOUS", free_place());
     let output = command.output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(&output.stderr));
@@ -212,10 +155,10 @@ fn a_rank_of_a_launcher() {
 #[test]
 fn a_rank_that_was_told_something_else_ends_the_run_before_anything_is_written() {
     let dir = TempDir::new().unwrap();
-    let meeting = format!("127.0.0.1:{}", free_port());
+    let meeting = free_place();
     let files = [40, 40, 41];
     let ranks: Vec<Rank> =
-        (0..3).map(|number| rank(None, number, 3, files[number], &meeting, dir.path())).collect();
+        (0..3).map(|number| rank(None, number, 3, &metarates(files[number]), &meeting, dir.path())).collect();
     for said in ranks.into_iter().map(|rank| rank.end(PATIENCE)) {
         assert!(!said.0.success());
         assert!(said.1.contains("rank 2 on") && said.1.contains("files: 41, not 40"), "{said:?}");
@@ -246,8 +189,8 @@ fn knock(meeting: &str) -> std::net::TcpStream {
 #[test]
 fn a_rank_of_another_version_ends_the_run_before_anything_is_written() {
     let dir = TempDir::new().unwrap();
-    let meeting = format!("127.0.0.1:{}", free_port());
-    let first = rank(None, 0, 2, 40, &meeting, dir.path());
+    let meeting = free_place();
+    let first = rank(None, 0, 2, &metarates(40), &meeting, dir.path());
     let mut old = joins_from_the_past(&meeting);
     let (status, text) = first.end(PATIENCE);
     assert!(!status.success());
@@ -262,12 +205,12 @@ fn a_rank_of_another_version_ends_the_run_before_anything_is_written() {
 fn strangers_at_the_port_are_no_business_of_the_run() {
     use std::io::Write;
     let dir = TempDir::new().unwrap();
-    let meeting = format!("127.0.0.1:{}", free_port());
-    let first = rank(None, 0, 2, 40, &meeting, dir.path());
+    let meeting = free_place();
+    let first = rank(None, 0, 2, &metarates(40), &meeting, dir.path());
     let silent = knock(&meeting);
     knock(&meeting).write_all(b"GET / HTTP/1.0\r\n\r\n").unwrap();
     knock(&meeting).write_all(&[0, 0, 0, 2, b'{', b'}']).unwrap();
-    let second = rank(None, 1, 2, 40, &meeting, dir.path());
+    let second = rank(None, 1, 2, &metarates(40), &meeting, dir.path());
     for rank in [first, second] {
         let (status, text) = rank.end(PATIENCE);
         assert!(status.success(), "{text}");
@@ -312,11 +255,11 @@ impl Nodes {
         assert!(ip(&["-n", hub, "link", "set", &format!("port{number}"), "down"]));
     }
 
-    fn ranks(&self, size: usize, files: u64, directory: &Path) -> Vec<Rank> {
+    fn ranks(&self, size: usize, suite: &str, directory: &Path) -> Vec<Rank> {
         let nodes = self.names.len() - 1;
         let start = |number: usize| {
             let node = self.names.get(number * nodes / size).unwrap();
-            rank(Some(node), number, size, files, "10.119.0.1:4711", directory)
+            rank(Some(node), number, size, suite, "10.119.0.1:4711", directory)
         };
         (0..size).map(start).collect()
     }
@@ -335,44 +278,70 @@ fn ip(words: &[&str]) -> bool {
     status.is_ok_and(|status| status.success())
 }
 
-/// Waits until the run has made some files.
+/// Waits until the run has made some files, or has written something.
 fn half_way(directory: &Path) {
     let begin = Instant::now();
-    let files = || {
-        let run = fs::read_dir(directory).ok()?.next()?.ok()?.path();
-        Some(fs::read_dir(run.join("shared")).ok()?.take(50).count())
-    };
-    while files().unwrap_or(0) < 50 {
+    let run = || Some(fs::read_dir(directory).ok()?.next()?.ok()?.path());
+    let files = |run: &Path| Some(fs::read_dir(run.join("shared")).ok()?.take(50).count());
+    let bytes = |run: &Path| Some(fs::metadata(run.join("btio.out")).ok()?.len());
+    let begun = |run: &Path| files(run).unwrap_or(0) >= 50 || bytes(run).unwrap_or(0) > 0;
+    while !run().is_some_and(|run| begun(&run)) {
         assert!(begin.elapsed() < PATIENCE, "the run does not begin");
         thread::sleep(Duration::from_millis(10));
     }
 }
 
-#[test]
-fn eight_ranks_on_four_nodes_run_and_the_loss_of_one_ends_all() {
-    let Some(nodes) = Nodes::new(4) else {
+/// Network namespaces, or a word why not.
+fn nodes(count: usize) -> Option<Nodes> {
+    let nodes = Nodes::new(count);
+    if nodes.is_none() {
         assert!(!rustix::process::geteuid().is_root(), "root cannot make network namespaces");
         eprintln!("not root: no network namespaces, not tested");
-        return;
-    };
+    }
+    nodes
+}
+
+#[test]
+fn eight_ranks_on_four_nodes_run_and_the_loss_of_one_ends_all() {
+    let Some(nodes) = nodes(4) else { return };
     let dir = TempDir::new().unwrap();
     let said: Vec<(ExitStatus, String)> =
-        nodes.ranks(8, 80, dir.path()).into_iter().map(|rank| rank.end(PATIENCE)).collect();
+        nodes.ranks(8, &metarates(80), dir.path()).into_iter().map(|rank| rank.end(PATIENCE)).collect();
     assert!(said.iter().all(|(status, _)| status.success()), "{said:?}");
     assert_eq!(entries(dir.path()), 0);
 
+    // Files enough for a long run, but not more than the file system has room for.
+    let endless = metarates(1_000_000);
     // One is killed.
-    lost(&nodes, |ranks| ranks[5].child.kill().unwrap());
+    lost(&nodes, 8, &endless, |ranks| ranks[5].child.kill().unwrap());
     // One is cut off.
-    lost(&nodes, |_| nodes.cut(3));
+    lost(&nodes, 8, &endless, |_| nodes.cut(3));
 }
 
-/// A run in the midst of which `accident` happens to rank 5, or to all of rank 5's node: every other process ends
-/// within 10 s, and rank 0 says why and what is left.
-fn lost(nodes: &Nodes, accident: impl FnOnce(&mut Vec<Rank>)) {
+#[test]
+fn nine_ranks_on_three_nodes_write_together_and_the_loss_of_one_ends_all() {
+    let Some(nodes) = nodes(3) else { return };
+    let written = |form: &str| {
+        let dir = TempDir::new().unwrap();
+        let suite = format!("btio -c S --steps 10 --keep -f {form}");
+        let ranks = nodes.ranks(9, &suite, dir.path());
+        let said: Vec<(ExitStatus, String)> = ranks.into_iter().map(|rank| rank.end(PATIENCE)).collect();
+        assert!(said.iter().all(|(status, _)| status.success()), "{form}: {said:?}");
+        fs::read(dir.path().join("cofs-bench-btio/btio.out")).unwrap()
+    };
+    let together = written("full");
+    assert!(!together.is_empty() && together == written("simple"));
+
+    let endless = "btio -c S -f full --interval 1 --steps 40000";
+    lost(&nodes, 9, endless, |ranks| ranks[4].child.kill().unwrap());
+    lost(&nodes, 9, endless, |_| nodes.cut(2));
+}
+
+/// A run of `size` ranks in the midst of which `accident` happens to one of them, or to a node but the first: every other
+/// process ends within 10 s, and rank 0 says why and what is left.
+fn lost(nodes: &Nodes, size: usize, suite: &str, accident: impl FnOnce(&mut Vec<Rank>)) {
     let dir = TempDir::new().unwrap();
-    // Files enough for a long run, but not more than the file system has room for.
-    let mut ranks = nodes.ranks(8, 1_000_000, dir.path());
+    let mut ranks = nodes.ranks(size, suite, dir.path());
     half_way(dir.path());
     accident(&mut ranks);
     let begin = Instant::now();

@@ -2,6 +2,7 @@
 
 use std::{
     io::{self, Read, Write},
+    net::TcpStream,
     process::{Command, Stdio},
     sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel},
     thread,
@@ -156,10 +157,18 @@ fn too_early(rank: usize, said: io::Result<Answer>) -> io::Error {
     }
 }
 
+/// Listens to a rank that came over the network.
+pub fn admit(stream: TcpStream, events: &SyncSender<Event>) -> io::Result<()> {
+    let (to, named) = (stream.try_clone()?, stream.try_clone()?);
+    listen(stream, Box::new(to), events, || {
+        let _ = named.set_read_timeout(None);
+    })
+}
+
 /// The life of a thread that listens to one worker, who is `named` by its first word.
 ///
 /// Errors: the first word was none.
-pub fn listen(
+fn listen(
     mut from: impl Read,
     to: Box<dyn Write + Send>,
     events: &SyncSender<Event>,

@@ -21,7 +21,7 @@ use crate::{Need, Observer, Phase, Report, Seat, Suite, Unit, clock::now};
 /// BTIO: write the cube of NAS BT every few steps, and verify it.
 ///
 /// The number of processes must be a square. Forms: epio (a file for each process), simple (one file, a write for each row
-/// of a cell), full (one file, collective: rows are gathered into large writes).
+/// of a cell), full (one file, collective: rows are gathered into large writes; from other machines over TCP).
 #[derive(clap::Args, Clone, Debug, Serialize, Deserialize)]
 pub struct Btio {
     /// Size of the cube: S 12, W 24, A 64, B 102, C 162 points an edge.

@@ -2,7 +2,9 @@
 
 #![allow(dead_code)] // each test file takes what it needs
 
-use std::{fs, path::Path};
+pub mod rank;
+
+use std::{ffi::OsString, fs, path::Path, process::Command};
 
 use cofs_bench::{Figure, Kind, Launcher, Options, Report, run};
 use tempfile::TempDir;
@@ -76,20 +78,37 @@ pub fn names(dir: &Path) -> Vec<String> {
     names
 }
 
+/// `options` whose workers are started by `program`, to which these words are said first.
+fn around(options: &Options, program: &str, words: impl IntoIterator<Item = OsString>) -> Options {
+    let Launcher { program: worker, arguments } = options.launcher.clone();
+    let arguments = words.into_iter().chain([worker.into()]).chain(arguments).collect();
+    Options { launcher: Launcher { program: program.into(), arguments }, ..options.clone() }
+}
+
+/// `options` whose workers each have a namespace of processes of their own, so that none sees the memory of another: they are
+/// as on machines of their own. Nothing where this user may not make such.
+pub fn apart(options: &Options) -> Option<Options> {
+    let words = ["--pid", "--fork", "--kill-child"].map(OsString::from);
+    let made = Command::new("unshare").args(&words).arg("true").status();
+    if !made.is_ok_and(|status| status.success()) {
+        assert!(!rustix::process::geteuid().is_root(), "root cannot make namespaces");
+        eprintln!("not root: no namespaces of processes, not tested");
+        return None;
+    }
+    Some(around(options, "unshare", words))
+}
+
 /// What the kernel was asked for, by all workers and the programs that they ran; only what succeeded. A list for each
 /// of their threads.
 pub struct Witness(Vec<Vec<String>>);
 
 impl Witness {
-    /// Runs `options` with every worker under strace.
+    /// Runs `options` with every worker, and what its launcher puts around it, under strace.
     pub fn watch(options: &Options) -> (Report, Self) {
         let traces = TempDir::new().unwrap();
         let trace = traces.path().join("trace");
-        let mut watched = options.clone();
-        watched.launcher.program = "strace".into();
-        let words = ["-ff", "-y", "-qq", "-s", "0", "-o"];
-        watched.launcher.arguments = words.iter().map(Into::into).collect();
-        watched.launcher.arguments.extend([trace.into(), WORKER.into()]);
+        let words = ["-ff", "-y", "-qq", "-s", "0", "-o"].map(OsString::from);
+        let watched = around(options, "strace", words.into_iter().chain([trace.into()]));
         let report = run(&watched, &mut |_| {}).expect("strace must be installed and allowed");
         let files = fs::read_dir(traces.path()).unwrap().map(|file| file.unwrap().path());
         let lines = files.map(|file| {

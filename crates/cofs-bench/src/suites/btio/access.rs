@@ -8,9 +8,9 @@ use std::{
 
 use super::{
     Btio, Form,
-    cube::{Cube, POINT_BYTES},
+    cube::{Cell, Cube, POINT_BYTES, Piece},
     data::Data,
-    exchange::Windows,
+    exchange::Exchange,
 };
 use crate::{Observer, Seat};
 
@@ -29,7 +29,7 @@ pub struct Access<'a> {
 
 /// What the collective form needs.
 struct Full {
-    windows: Windows,
+    exchange: Exchange,
     aggregators: u64,
     /// Bytes of a dump that each aggregator moves, the last one fewer.
     domain: u64,
@@ -53,7 +53,7 @@ impl<'a> Access<'a> {
         options.read(true).write(writes).create(writes).truncate(false);
         let file = options.open(path)?;
         let full = match btio.form {
-            Form::Full => Some(Full::new(btio, cube, seat.size as u64, observer)?),
+            Form::Full => Some(Full::new(btio, cube, seat, observer)?),
             Form::Epio | Form::Simple => None,
         };
         Ok(Self { cube, seat, form: btio.form, file, full, at: 0 })
@@ -126,16 +126,11 @@ impl<'a> Access<'a> {
     /// All put their cells into their windows; each aggregator gathers its part of the dump and writes it.
     fn write_together(&mut self, data: &Data, dump: u64, observer: &mut dyn Observer) -> io::Result<()> {
         let Some(full) = &mut self.full else { return Ok(()) };
-        full.windows.put(&data.bytes, 0)?;
+        full.exchange.put(&data.bytes, 0)?;
         observer.agree(dump)?;
         for (begin, end) in full.rounds(self.cube, self.seat.index) {
             let buffer = full.buffer.get_mut(..(end - begin) as usize).unwrap_or_default();
-            let mut rest = &mut *buffer;
-            for piece in self.cube.pieces(begin, end) {
-                let (bytes, after) = rest.split_at_mut(piece.bytes as usize);
-                full.windows.take(piece.owner, bytes, piece.at)?;
-                rest = after;
-            }
+            full.exchange.take(buffer, self.cube.pieces(begin, end))?;
             put(&self.file, buffer, dump * self.cube.bytes() + begin, observer)?;
         }
         // Nobody fills its window anew before all is taken.
@@ -149,26 +144,38 @@ impl<'a> Access<'a> {
         for (begin, end) in full.rounds(self.cube, self.seat.index) {
             let buffer = full.buffer.get_mut(..(end - begin) as usize).unwrap_or_default();
             get(&self.file, buffer, dump * self.cube.bytes() + begin, observer)?;
-            full.windows.put(buffer, begin - first)?;
+            full.exchange.put(buffer, begin - first)?;
         }
         observer.agree(dump)?;
-        for cell in data.cells.clone() {
-            for ([y, z], at) in cell.rows() {
-                let [x, ..] = cell.low;
-                full.take_row(data.row_mut(&cell, at), self.cube.offset([x, y, z]))?;
-            }
-        }
+        let domain = full.domain;
+        let pieces = data.cells.iter().flat_map(|cell| in_domains(self.cube, *cell, domain));
+        full.exchange.take(&mut data.bytes, pieces)?;
         observer.agree(dump).map(drop)
     }
 }
 
+/// The rows of a cell, in its order, as pieces of the windows of aggregators: a row may lie in those of two.
+fn in_domains(cube: &Cube, cell: Cell, domain: u64) -> impl Iterator<Item = Piece> + use<'_> {
+    let [x, ..] = cell.low;
+    let rows = cell.rows().map(move |([y, z], _)| cube.offset([x, y, z]));
+    rows.flat_map(move |begin| {
+        let (mut place, end) = (begin, begin + cell.row_bytes());
+        std::iter::from_fn(move || {
+            let at = place % domain;
+            let piece = Piece { owner: (place / domain) as usize, at, bytes: (domain - at).min(end - place) };
+            place += piece.bytes;
+            (piece.bytes > 0).then_some(piece)
+        })
+    })
+}
+
 impl Full {
-    fn new(btio: &Btio, cube: &Cube, processes: u64, observer: &mut dyn Observer) -> io::Result<Self> {
-        let aggregators = btio.aggregators.unwrap_or(processes);
+    fn new(btio: &Btio, cube: &Cube, seat: &Seat, observer: &mut dyn Observer) -> io::Result<Self> {
+        let aggregators = btio.aggregators.unwrap_or(seat.size as u64);
         let domain = cube.bytes().div_ceil(aggregators).next_multiple_of(POINT_BYTES);
         let buffer = (btio.buffer / POINT_BYTES * POINT_BYTES).min(domain);
-        let windows = Windows::open(observer)?;
-        Ok(Self { windows, aggregators, domain, buffer: vec![0; buffer as usize] })
+        let exchange = Exchange::open(seat, observer)?;
+        Ok(Self { exchange, aggregators, domain, buffer: vec![0; buffer as usize] })
     }
 
     /// The pieces of a dump, as large as the buffer, that process `index` moves.
@@ -180,18 +187,6 @@ impl Full {
         let end = (begin + self.domain).min(cube.bytes());
         let begins = (begin..end).step_by(self.buffer.len().max(1));
         begins.map(|begin| (begin, (begin + self.buffer.len() as u64).min(end))).collect()
-    }
-
-    /// A row may lie in the windows of two aggregators.
-    fn take_row(&self, mut row: &mut [u8], mut place: u64) -> io::Result<()> {
-        while !row.is_empty() {
-            let (from, at) = (place / self.domain, place % self.domain);
-            let here = ((self.domain - at) as usize).min(row.len());
-            let (bytes, rest) = row.split_at_mut(here);
-            self.windows.take(from as usize, bytes, at)?;
-            (row, place) = (rest, place + here as u64);
-        }
-        Ok(())
     }
 }
 
