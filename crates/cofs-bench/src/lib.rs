@@ -42,7 +42,7 @@ pub use options::{Launcher, Options};
 pub use page::{Heading, page};
 pub use place::{MEETING, Place, Told, Unclear, place};
 pub use profile::{Half, Outcome, Profile, Score, Total, join_profile, run_profile, score_table};
-pub use report::{Figure, Report, Row, Work, table};
+pub use report::{Figure, Part, Report, Row, Work, table};
 pub use results::results;
 pub use runner::{Step, join, run};
 pub use scratch::{clean, left};
