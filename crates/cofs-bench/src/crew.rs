@@ -16,7 +16,7 @@ pub use self::gathering::{Gathering, admit};
 use crate::{
     Environment,
     clock::{self, Offset, Ping},
-    frame::send,
+    frame::{send, why_lost},
     message::{Answer, Join, Order},
     report::Node,
     worker::Done,
@@ -219,11 +219,7 @@ impl Crew {
 
     fn lost(&self, rank: usize, error: &io::Error) -> io::Error {
         let process = self.peers.get(rank).map_or(0, |peer| peer.join.process);
-        let why = match error.kind() {
-            io::ErrorKind::UnexpectedEof | io::ErrorKind::BrokenPipe => "it ended".to_owned(),
-            _ => error.to_string(),
-        };
-        io::Error::other(format!("{} (process {process}) was lost: {why}", self.who(rank)))
+        io::Error::other(format!("{} (process {process}) was lost: {}", self.who(rank), why_lost(error)))
     }
 
     fn surprise(&self, rank: usize, answer: &Answer) -> io::Error {

@@ -37,6 +37,15 @@ pub fn receive<T: DeserializeOwned>(from: &mut impl Read, bytes_max: u32) -> io:
     serde_json::from_slice(&body).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
 }
 
+/// Why the other side of a connection is lost, in words.
+pub fn why_lost(error: &io::Error) -> String {
+    use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+    match error.kind() {
+        UnexpectedEof | BrokenPipe | ConnectionReset => "it ended".to_owned(),
+        _ => error.to_string(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -49,7 +58,7 @@ mod tests {
         let mut from = pipe.as_slice();
         assert_eq!(receive::<(String, u8)>(&mut from, 100).unwrap(), ("x".to_owned(), 7));
         assert_eq!(receive::<(String, u8)>(&mut from, 100).unwrap().1, 8);
-        assert_eq!(receive::<u8>(&mut from, 100).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+        assert_eq!(why_lost(&receive::<u8>(&mut from, 100).unwrap_err()), "it ended");
         for bytes in [&b"\xff\xff\xff\xff"[..], b"\0\0\0\x01{", b"\0\0\x01\0"] {
             let mut from = bytes;
             assert!(receive::<u8>(&mut from, 100).is_err());

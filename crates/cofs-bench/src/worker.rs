@@ -20,7 +20,7 @@ use crate::{
     Environment, Kind, Suite,
     caches::{can_drop_caches, settle},
     clock,
-    frame::{BYTES_MAX, receive, send},
+    frame::{BYTES_MAX, receive, send, why_lost},
     latency::Packed,
     meeting::Ways,
     message::{Answer, Job, Join, Order, Setup, VERSION},
@@ -112,8 +112,9 @@ pub fn serve(
     let (orders, inbox) = channel();
     thread::Builder::new().name("orders".to_owned()).spawn(move || {
         loop {
-            let order = receive(&mut from, BYTES_MAX)
-                .unwrap_or_else(|error| Order::End { error: Some(format!("rank 0 is gone: {error}")) });
+            let order = receive(&mut from, BYTES_MAX).unwrap_or_else(|error| Order::End {
+                error: Some(format!("rank 0 is gone: {}", why_lost(&error))),
+            });
             let last = matches!(order, Order::End { .. });
             if let Order::End { error: Some(error) } = &order {
                 if loss == Loss::Told {

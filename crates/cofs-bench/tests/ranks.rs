@@ -278,6 +278,19 @@ fn ip(words: &[&str]) -> bool {
     status.is_ok_and(|status| status.success())
 }
 
+#[test]
+fn the_loss_of_rank_0_ends_the_others() {
+    let dir = TempDir::new().unwrap();
+    let meeting = free_place();
+    let mut ranks: Vec<Rank> =
+        (0..3).map(|number| rank(None, number, 3, &metarates(1_000_000), &meeting, dir.path())).collect();
+    half_way(dir.path());
+    ranks[0].child.kill().unwrap();
+    for (status, text) in ranks.into_iter().skip(1).map(|rank| rank.end(PATIENCE)) {
+        assert!(!status.success() && text.contains("bench: rank 0 is gone: it ended\n"), "{text}");
+    }
+}
+
 /// Waits until the run has made some files, or has written something.
 fn half_way(directory: &Path) {
     let begin = Instant::now();

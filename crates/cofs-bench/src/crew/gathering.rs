@@ -15,7 +15,7 @@ use super::{Children, Crew, Event, Peer};
 use crate::{
     Launcher,
     clock::Offset,
-    frame::{BYTES_MAX, FIRST_BYTES_MAX, receive, send},
+    frame::{BYTES_MAX, FIRST_BYTES_MAX, receive, send, why_lost},
     message::{Answer, Job, Join, Order, Setup, VERSION, difference},
 };
 
@@ -153,7 +153,7 @@ fn missing(places: &[Option<Peer>], patience: Duration) -> io::Error {
 fn too_early(rank: usize, said: io::Result<Answer>) -> io::Error {
     match said {
         Ok(_) => io::Error::other(format!("rank {rank} speaks before it is asked")),
-        Err(error) => io::Error::other(format!("rank {rank} was lost: {error}")),
+        Err(error) => io::Error::other(format!("rank {rank} was lost: {}", why_lost(&error))),
     }
 }
 

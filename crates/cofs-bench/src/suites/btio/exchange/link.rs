@@ -18,7 +18,7 @@ use rand::{Rng, SeedableRng, rngs::SmallRng};
 use super::Wanted;
 use crate::{
     Observer, Ways,
-    frame::{receive, send},
+    frame::{receive, send, why_lost},
     meeting::{Door, connect, outlast},
 };
 
@@ -153,13 +153,7 @@ impl Link {
     }
 
     fn lost(&self, error: &io::Error) -> io::Error {
-        let why = match error.kind() {
-            ErrorKind::UnexpectedEof | ErrorKind::BrokenPipe | ErrorKind::ConnectionReset => {
-                "it ended".to_owned()
-            }
-            _ => error.to_string(),
-        };
-        io::Error::new(error.kind(), format!("rank {} was lost: {why}", self.rank))
+        io::Error::new(error.kind(), format!("rank {} was lost: {}", self.rank, why_lost(error)))
     }
 }
 
