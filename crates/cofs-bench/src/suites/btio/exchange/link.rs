@@ -56,7 +56,7 @@ impl Host {
         let place = SocketAddr::new(ways.own, listener.local_addr()?.port());
         let word = SmallRng::from_os_rng().random();
         let window = window.clone();
-        let door = Door::open(listener, move |stream| serve(stream, word, &window))?;
+        let door = Door::open(listener, move |stream| serve(&stream, word, &window))?;
         Ok(Self { address: Address { place, word }, ways, _door: door })
     }
 
@@ -83,13 +83,13 @@ impl Host {
 /// The life of a thread that answers one other process, until that goes.
 ///
 /// Errors: a connection that fails, or somebody who does not know the word or asks for what is not there.
-fn serve(stream: TcpStream, word: u64, window: &File) -> io::Result<()> {
-    let mut from = BufReader::new(stream.try_clone()?);
+fn serve(stream: &TcpStream, word: u64, window: &File) -> io::Result<()> {
+    let mut from = BufReader::new(stream);
     let mut to = BufWriter::with_capacity(BUFFER_BYTES, stream);
     if receive::<u64>(&mut from, WORD_BYTES_MAX)? != word {
         return Err(ErrorKind::PermissionDenied.into());
     }
-    to.get_ref().set_read_timeout(None)?;
+    stream.set_read_timeout(None)?;
     send(&mut to, &word)?;
     let mut buffer = vec![0; BUFFER_BYTES];
     loop {
@@ -174,7 +174,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let guest = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (stream, _) = listener.accept().unwrap();
-        thread::spawn(move || serve(stream, WORD, &window));
+        thread::spawn(move || serve(&stream, WORD, &window));
         guest
     }
 
