@@ -89,7 +89,7 @@ pub fn can_mount() -> bool {
 pub fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !holds() {
-        assert!(begun.elapsed() < Duration::from_secs(20), "in vain: {what}");
+        assert!(begun.elapsed() < Duration::from_secs(60), "in vain: {what}");
         std::thread::sleep(Duration::from_millis(20));
     }
 }
