@@ -128,7 +128,11 @@ pub fn listen_at(meeting: &str) -> io::Result<TcpListener> {
             result => result,
         }
     };
-    bind().map_err(|error| told("cannot listen at", &meeting, &error))
+    bind().map_err(|error| {
+        let what =
+            format!("cannot listen at {meeting}: {error}; name rank 0's address with --rendezvous HOST:PORT");
+        io::Error::new(error.kind(), what)
+    })
 }
 
 /// Connects to a rank at `place`, where it may come later: tries until `patience` is over.

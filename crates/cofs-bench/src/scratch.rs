@@ -120,8 +120,12 @@ fn is_directory(target: &Path) -> io::Result<bool> {
 }
 
 fn writable(target: &Path) -> io::Result<()> {
-    access(target, Access::WRITE_OK | Access::EXEC_OK)
-        .map_err(|error| io::Error::other(format!("{} is not writable: {error}", target.display())))
+    access(target, Access::WRITE_OK | Access::EXEC_OK).map_err(|error| {
+        io::Error::other(format!(
+            "{} is not writable: {error}; name a directory in which you may make one",
+            target.display()
+        ))
+    })
 }
 
 /// Whether the suite can work in `target`. Writes nothing.
