@@ -84,6 +84,15 @@ pub fn can_mount() -> bool {
     Path::new("/dev/fuse").exists()
 }
 
+/// Whether a test that mounts cannot be made; says so.
+pub fn skip() -> bool {
+    let skip = !can_mount();
+    if skip {
+        eprintln!("skipped: this machine has no /dev/fuse");
+    }
+    skip
+}
+
 /// Waits for something that must come true.
 #[track_caller]
 pub fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {

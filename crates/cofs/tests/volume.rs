@@ -1,0 +1,172 @@
+//! What the verbs tell of a volume and put right in it: status, info, gc, dump and load, fsck.
+
+mod common;
+
+use std::{fs, os::unix::fs::MetadataExt, process::Command};
+
+use common::{Mounted, cofs, format, path_str, run, scratch, skip};
+
+#[test]
+fn a_live_volume_answers_for_its_store_and_for_its_paths() {
+    if skip() {
+        return;
+    }
+    let root = scratch();
+    let store = format(&root);
+    let mounted = Mounted::new(&root, &store, &[]);
+    fs::write(mounted.path("small"), "bytes").unwrap();
+    fs::write(mounted.path("large"), vec![1; 4 << 20]).unwrap();
+    let uuid = run(&["config", &store, "uuid"]);
+    for place in [store.as_str(), mounted.dir.to_str().unwrap(), mounted.path("small").to_str().unwrap()] {
+        let status: serde_json::Value =
+            serde_json::from_str(&run(&["status", place, "--output", "json"])).unwrap();
+        assert_eq!(status["uuid"], uuid.trim(), "{status}");
+        assert_eq!(status["mounted"], true, "{status}");
+    }
+    let info = |name: &str| -> serde_json::Value {
+        let text = run(&["info", mounted.path(name).to_str().unwrap(), "--output", "json"]);
+        serde_json::from_str::<serde_json::Value>(&text).unwrap()[0].clone()
+    };
+    let (small, large) = (info("small"), info("large"));
+    assert_ne!(small["inode"], large["inode"]);
+    assert!(large.to_string().contains("objects/"), "{large}");
+    run(&["gc", mounted.dir.to_str().unwrap()]);
+    run(&["gc", &store]);
+    mounted.unmount();
+    run(&["gc", &store]);
+    assert_eq!(cofs(&["fsck", &store]).status().unwrap().code(), Some(0));
+}
+
+#[test]
+fn a_dump_is_loaded_into_a_new_volume() {
+    if skip() {
+        return;
+    }
+    let root = scratch();
+    let store = format(&root);
+    let mounted = Mounted::new(&root, &store, &[]);
+    fs::create_dir(mounted.path("dir")).unwrap();
+    fs::write(mounted.path("dir/small"), "bytes").unwrap();
+    mounted.unmount();
+    let file = path_str(&root, "dump");
+    run(&["dump", &store, "-o", &file]);
+    let again = path_str(&root, "again");
+    run(&["load", &again, &file]);
+    let mounted = Mounted::new(&root, &again, &[]);
+    assert_eq!(fs::read(mounted.path("dir/small")).unwrap(), b"bytes");
+    mounted.unmount();
+}
+
+/// What fsck says of a volume: its exit code and its document.
+fn fsck(store: &str, more: &[&str]) -> (Option<i32>, serde_json::Value) {
+    let mut line = vec!["fsck", store, "--output", "json"];
+    line.extend(more);
+    let output = cofs(&line).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    (output.status.code(), serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{said}")))
+}
+
+/// A volume with one large file in an object: its store, the object's path and the inode.
+fn with_object(root: &tempfile::TempDir) -> (String, std::path::PathBuf, u64) {
+    let store = format(root);
+    let mounted = Mounted::new(root, &store, &[]);
+    let file = mounted.path("large");
+    fs::write(&file, vec![5; 1 << 20]).unwrap();
+    let info: serde_json::Value =
+        serde_json::from_str(&run(&["info", file.to_str().unwrap(), "--output", "json"])).unwrap();
+    let object = info[0]["object_path"].as_str().unwrap().into();
+    let inode = fs::metadata(&file).unwrap().ino();
+    mounted.unmount();
+    (store, object, inode)
+}
+
+#[test]
+fn fsck_finds_a_name_without_data() {
+    if skip() {
+        return;
+    }
+    let root = scratch();
+    let (store, object, inode) = with_object(&root);
+    assert_eq!(fsck(&store, &[]).0, Some(0));
+    fs::remove_file(object).unwrap();
+    let (code, report) = fsck(&store, &[]);
+    assert_eq!(code, Some(4), "{report}");
+    let said = report["problems"][0]["problem"].as_str().unwrap();
+    assert!(said.contains(&format!("of inode {inode} is missing")), "{said}");
+    // No repair can bring the bytes back: it must not pretend to.
+    assert_eq!(fsck(&store, &["--repair"]).0, Some(4));
+}
+
+#[test]
+fn fsck_finds_data_without_a_name_and_repair_reclaims_them() {
+    if skip() {
+        return;
+    }
+    let root = scratch();
+    let (store, object, _) = with_object(&root);
+    let twin = object.with_file_name("1ff");
+    // With extended attributes: the tag of the object goes along.
+    let copied = Command::new("cp").arg("-a").args([&object, &twin]).status().unwrap();
+    assert!(copied.success());
+    let (code, report) = fsck(&store, &[]);
+    assert_eq!(code, Some(4), "{report}");
+    assert!(twin.exists(), "a check without --repair changed something");
+    let (code, report) = fsck(&store, &["--repair"]);
+    assert_eq!(code, Some(1), "{report}");
+    assert!(!twin.exists() && object.exists());
+    assert_eq!(fsck(&store, &[]).0, Some(0));
+}
+
+#[test]
+fn fsck_takes_the_size_of_an_object_that_changed_below() {
+    if skip() {
+        return;
+    }
+    let root = scratch();
+    let (store, object, _) = with_object(&root);
+    fs::File::options().write(true).open(&object).unwrap().set_len(65_536).unwrap();
+    assert_eq!(fsck(&store, &[]).0, Some(4));
+    assert_eq!(fsck(&store, &["--repair"]).0, Some(1));
+    assert_eq!(fsck(&store, &[]).0, Some(0));
+    let mounted = Mounted::new(&root, &store, &[]);
+    assert_eq!(fs::read(mounted.path("large")).unwrap(), vec![5; 65_536]);
+    mounted.unmount();
+}
+
+#[test]
+fn lost_metadata_are_loaded_from_a_dump_and_the_pools_used_again() {
+    if skip() {
+        return;
+    }
+    let root = scratch();
+    let (store, ..) = with_object(&root);
+    let file = path_str(&root, "dump");
+    run(&["dump", &store, "-o", &file]);
+    let output = cofs(&["load", &store, &file]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("already a volume"));
+
+    fs::remove_dir_all(format!("{store}/meta")).unwrap();
+    run(&["load", &store, &file]);
+    assert_eq!(fsck(&store, &[]).0, Some(0));
+    let mounted = Mounted::new(&root, &store, &[]);
+    assert_eq!(fs::read(mounted.path("large")).unwrap(), vec![5; 1 << 20]);
+    mounted.unmount();
+}
+
+#[test]
+fn a_pool_that_is_away_is_told_and_nothing_is_taken_for_lost() {
+    if skip() {
+        return;
+    }
+    let root = scratch();
+    let (store, ..) = with_object(&root);
+    let away = path_str(&root, "away");
+    fs::rename(format!("{store}/pool"), &away).unwrap();
+    let (code, report) = fsck(&store, &[]);
+    assert_eq!(code, Some(4 + 8), "{report}");
+    assert!(report["problems"].to_string().contains("cannot be read"), "{report}");
+    assert!(!report["problems"].to_string().contains("missing"), "{report}");
+    fs::rename(&away, format!("{store}/pool")).unwrap();
+    assert_eq!(fsck(&store, &[]).0, Some(0));
+}
