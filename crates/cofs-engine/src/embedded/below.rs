@@ -1,4 +1,4 @@
-//! What stands below the intake: RocksDB, which gets its tables ready-made.
+//! What stands below the intake: RocksDB, which gets its tables ready-made, and the record cache in front of it.
 //!
 //! A memtable that is done with is sorted already and stands in the journal until RocksDB has it. So RocksDB's own log,
 //! memtable and flush would write each record twice more for nothing: tables are built here and handed over (*ingested*), which
@@ -17,7 +17,7 @@ use std::{
 
 use rocksdb::{DB, IngestExternalFileOptions, Options, SstFileWriter, properties};
 
-use super::{KeyShape, error::engine_error, intake::Memtable, log::InheritedLogs};
+use super::{KeyShape, error::engine_error, intake::Memtable, log::InheritedLogs, records::Records};
 use crate::{EngineError, Key};
 
 /// Young tables that each reader has to ask; beyond it compaction must catch up first.
@@ -30,6 +30,7 @@ const NEW_PREFIX: &str = "new-table-";
 
 pub(super) struct Below {
     db: Arc<DB>,
+    records: Arc<Records>,
     options: Options,
     directory: PathBuf,
     keys: KeyShape,
@@ -39,17 +40,17 @@ pub(super) struct Below {
 
 impl Below {
     pub(super) fn new(
-        db: Arc<DB>,
+        (db, records): (Arc<DB>, Arc<Records>),
         directory: &Path,
         options: Options,
         keys: KeyShape,
         inherited: InheritedLogs,
     ) -> Self {
         remove_unfinished(directory);
-        Self { db, options, directory: directory.to_owned(), keys, inherited: Some(inherited) }
+        Self { db, records, options, directory: directory.to_owned(), keys, inherited: Some(inherited) }
     }
 
-    /// Puts all of a memtable on stable storage below. Errors change nothing.
+    /// Puts all of a memtable, which readers still find, on stable storage below. Errors change nothing.
     pub(super) fn take(&mut self, memtable: &Memtable) -> Result<(), EngineError> {
         self.settle()?;
         if memtable.keys() == 0 {
@@ -62,7 +63,12 @@ impl Below {
             // Gone already if it was taken, unless it was copied; one that stays is built over.
             let _ = std::fs::remove_file(table);
         }
-        done
+        done?;
+        let publishing = self.records.publish();
+        memtable.visit(|key, value| {
+            publishing.put(key, value);
+            Ok(())
+        })
     }
 
     /// Whether compaction has fallen too far behind to be given more.

@@ -1,8 +1,8 @@
 //! The embedded engine: RocksDB in this process.
 //!
 //! How the crate's invariants are kept:
-//! - *atomic*: a commit is one record of the journal, applied to a memtable under its lock ([`intake`]). Its records
-//!   leave the record cache before and come back after, so that no reader sees half of a commit;
+//! - *atomic*: a commit is one record of the journal, applied to a memtable under its lock ([`intake`]), which every reader asks
+//!   first;
 //! - *survives the process*: the journal's record is in the kernel's page cache before it is acknowledged;
 //! - *a prefix survives the machine*: one journal, replayed up to its first hole, and RocksDB below it never
 //!   holds what the journal on the disk does not;
@@ -13,8 +13,11 @@
 //!   Commits go on while the journal has room, then they fail with the cause, and succeed again when it is gone. A store on
 //!   a full file system can be used, and opened, to remove files ([`reserve`]).
 //!
-//! Guards are checked under the stripe locks of their keys ([`records`]): shared for a key that is only
-//! guarded, so that all commits may carry the same guard (a fence) without waiting for each other.
+//! Reads go down: the live layers of the intake, which commits are still written to or moved from; the record cache
+//! ([`records`]); the memtables that have been drained lately; RocksDB. Commits touch the first alone.
+//!
+//! Guards are checked by the one that writes the journal. A guard that all commits carry (a fence) is read once, and holds until a
+//! commit changes its key.
 
 mod below;
 mod error;
@@ -38,10 +41,10 @@ pub use options::{EmbeddedOptions, KeyShape};
 /// Names of the threads that work behind the commits: making tables, and compacting them (RocksDB's own name).
 pub const BACKGROUND_THREADS: &[&str] = &[intake::DRAIN_THREAD, "rocksdb:low"];
 
-use crate::{Batch, Bytes, Change, Durability, Engine, EngineError, EngineStats, Guard, Outcome, Visit};
+use crate::{Batch, Bytes, Durability, Engine, EngineError, EngineStats, Guard, Outcome, Visit};
 use error::{engine_error, from_errno};
 use intake::{Drain, Intake};
-use records::{Locked, Records, Ticket};
+use records::{Records, Ticket};
 
 /// Errors after which nothing may be written: see the module's page.
 type Poison = OnceLock<EngineError>;
@@ -53,7 +56,7 @@ pub struct EmbeddedEngine {
     intake: Arc<Intake>,
     db: Arc<DB>,
     read_options: ReadOptions,
-    records: Records,
+    records: Arc<Records>,
     poison: Arc<Poison>,
     block_cache: Cache,
     directory: PathBuf,
@@ -89,57 +92,47 @@ impl EmbeddedEngine {
         Ok(self.get(&guard.key)?.as_deref() == guard.value.as_deref())
     }
 
-    fn guards_hold(&self, guards: &[Guard]) -> Result<bool, EngineError> {
-        for guard in guards {
-            if !self.holds(guard)? {
-                return Ok(false);
-            }
+    /// From memory: `Some(None)`, there is none. `None`: RocksDB knows.
+    fn get_in_memory(&self, ticket: Option<Ticket>, key: &[u8]) -> Option<Option<Bytes>> {
+        if let Some(value) = self.intake.get_live(key) {
+            return Some(value);
         }
-        Ok(true)
+        if let Some(value) = self.records.get(key) {
+            return Some(value);
+        }
+        let value = self.intake.get_drained(key)?;
+        self.records.fill(ticket, key, value.as_deref());
+        Some(value)
     }
 
-    fn write(&self, locked: Locked<'_>, changes: &[Change]) -> Result<(), EngineError> {
-        let forgotten = self.records.forget(changes);
-        let written = self.intake.commit(changes);
-        self.records.publish(locked, &forgotten, if written.is_ok() { changes } else { &[] });
-        written
-    }
-
-    /// Reads what the record cache lacks (the `None`s of `found`), in one pass over the blocks.
-    fn multi_get_missing(
+    /// From RocksDB, in one pass over the blocks: the `None`s of `found`.
+    fn multi_get_below(
         &self,
+        ticket: Option<Ticket>,
         keys: &[&[u8]],
         found: &mut [Option<Option<Bytes>>],
     ) -> Result<(), EngineError> {
-        let mut missing: Vec<(&[u8], Ticket, &mut Option<Option<Bytes>>)> = Vec::new();
-        for (key, slot) in keys.iter().zip(found).filter(|(_, slot)| slot.is_none()) {
-            let ticket = self.records.ticket(key);
-            *slot = self.intake.get(key);
-            match slot {
-                Some(value) => self.records.fill_if_hot(ticket, key, value),
-                None => missing.push((key, ticket, slot)),
-            }
-        }
+        let missing: Vec<_> = keys.iter().zip(found).filter(|(_, slot)| slot.is_none()).collect();
         if missing.is_empty() {
             return Ok(());
         }
         let Some(family) = self.db.cf_handle(rocksdb::DEFAULT_COLUMN_FAMILY_NAME) else {
             return Err(from_errno("the metadata has no default column family", rustix::io::Errno::UCLEAN));
         };
-        let wanted = missing.iter().map(|(key, _, _)| *key);
+        let wanted = missing.iter().map(|(key, _)| *key);
         let values = self.db.batched_multi_get_cf_opt(family, wanted, false, &self.read_options);
-        for ((key, ticket, slot), value) in missing.into_iter().zip(values) {
+        for ((key, slot), value) in missing.into_iter().zip(values) {
             let value = value.map_err(|e| engine_error("reading the metadata", &e))?;
-            let value = value.map(|v| Bytes::copy_from_slice(&v));
-            self.records.fill(ticket, key, &value);
-            *slot = Some(value);
+            self.records.fill(ticket, key, value.as_deref());
+            *slot = Some(value.map(|v| Bytes::copy_from_slice(&v)));
         }
         Ok(())
     }
 
-    fn get_below(&self, key: &[u8]) -> Result<Option<Bytes>, EngineError> {
+    fn get_below(&self, ticket: Option<Ticket>, key: &[u8]) -> Result<Option<Bytes>, EngineError> {
         let value = self.db.get_pinned_opt(key, &self.read_options);
         let value = value.map_err(|e| engine_error("reading the metadata", &e))?;
+        self.records.fill(ticket, key, value.as_deref());
         Ok(value.map(|value| Bytes::copy_from_slice(&value)))
     }
 
@@ -157,26 +150,14 @@ impl EmbeddedEngine {
 
 impl Engine for EmbeddedEngine {
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>, EngineError> {
-        if let Some(value) = self.records.get(key) {
-            return Ok(value);
-        }
-        let ticket = self.records.ticket(key);
-        if let Some(value) = self.intake.get(key) {
-            self.records.fill_if_hot(ticket, key, &value);
-            return Ok(value);
-        }
-        let value = self.get_below(key)?;
-        match value {
-            Some(_) => self.records.fill(ticket, key, &value),
-            // Mostly the name of a file that is created next.
-            None => self.records.fill_if_hot(ticket, key, &value),
-        }
-        Ok(value)
+        let ticket = self.records.ticket();
+        self.get_in_memory(ticket, key).map_or_else(|| self.get_below(ticket, key), Ok)
     }
 
     fn multi_get(&self, keys: &[&[u8]]) -> Result<Vec<Option<Bytes>>, EngineError> {
-        let mut found: Vec<Option<Option<Bytes>>> = keys.iter().map(|key| self.records.get(key)).collect();
-        self.multi_get_missing(keys, &mut found)?;
+        let ticket = self.records.ticket();
+        let mut found: Vec<_> = keys.iter().map(|key| self.get_in_memory(ticket, key)).collect();
+        self.multi_get_below(ticket, keys, &mut found)?;
         Ok(found.into_iter().map(Option::flatten).collect())
     }
 
@@ -215,14 +196,10 @@ impl Engine for EmbeddedEngine {
 
     fn commit(&self, batch: &Batch<'_>) -> Result<Outcome, EngineError> {
         self.check_writable()?;
-        let locked = self.records.lock(batch);
-        if !self.guards_hold(batch.guards)? {
+        if !self.intake.commit(batch.guards, &batch.changes, |guard| self.holds(guard))? {
             return Ok(Outcome::GuardFailed);
         }
-        if !batch.changes.is_empty() {
-            self.write(locked, &batch.changes)?;
-        }
-        // The locks are free by now: others go on while this commit waits for the disk.
+        // The journal is free by now: others go on while this commit waits for the disk.
         if batch.durability == Durability::Synced && self.sync().is_err() {
             return Ok(Outcome::Unknown);
         }
@@ -237,8 +214,7 @@ impl Engine for EmbeddedEngine {
     fn stats(&self) -> EngineStats {
         let (cache_hits, cache_misses) = self.records.hits_and_misses();
         let (intake_bytes, intake_keys) = self.intake.bytes_and_keys();
-        let cached_bytes =
-            self.block_cache.get_usage() as u64 + self.records.weight_bytes() + intake_bytes as u64;
+        let cached_bytes = (self.block_cache.get_usage() + self.records.bytes() + intake_bytes) as u64;
         EngineStats {
             name: "rocksdb",
             disk_bytes: self.disk_bytes(),

@@ -49,11 +49,11 @@ pub(super) fn open(options: &EmbeddedOptions) -> Result<EmbeddedEngine, EngineEr
         return Err(without_journal(directory));
     }
     if options.read_only {
-        open_for_reading(options, &rocksdb)
+        open_for_reading(options, &rocksdb, &budget)
     } else {
         open_for_writing(options, &rocksdb, found, &budget)
     }
-    .map(|parts| parts.engine(options, &budget, block_cache))
+    .map(|parts| parts.engine(options, block_cache))
 }
 
 /// What is open below the engine.
@@ -61,11 +61,12 @@ struct Parts {
     db: Arc<DB>,
     intake: Arc<Intake>,
     drain: Option<Drain>,
+    records: Arc<Records>,
     poison: Arc<Poison>,
 }
 
 impl Parts {
-    fn engine(self, options: &EmbeddedOptions, budget: &Budget, block_cache: Cache) -> EmbeddedEngine {
+    fn engine(self, options: &EmbeddedOptions, block_cache: Cache) -> EmbeddedEngine {
         let mut read_options = ReadOptions::default();
         read_options.set_verify_checksums(true);
         EmbeddedEngine {
@@ -73,7 +74,7 @@ impl Parts {
             intake: self.intake,
             db: self.db,
             read_options,
-            records: Records::new(budget.records_bytes),
+            records: self.records,
             poison: self.poison,
             block_cache,
             directory: options.directory.clone(),
@@ -101,13 +102,19 @@ fn open_for_writing(
         write_marker(directory, VERSION).map_err(|e| at(directory, &e))?;
     }
     let (db, intake) = (Arc::new(db), Arc::new(intake));
-    let below = Below::new(Arc::clone(&db), directory, rocksdb.clone(), options.keys, inherited);
+    let records = Arc::new(Records::new(budget.records_bytes));
+    let to = (Arc::clone(&db), Arc::clone(&records));
+    let below = Below::new(to, directory, rocksdb.clone(), options.keys, inherited);
     let drain = Drain::start(Arc::clone(&intake), below)?;
-    Ok(Parts { db, intake, drain: Some(drain), poison })
+    Ok(Parts { db, intake, drain: Some(drain), records, poison })
 }
 
 /// A store as it is at this moment, which another process may be writing to.
-fn open_for_reading(options: &EmbeddedOptions, rocksdb: &Options) -> Result<Parts, EngineError> {
+fn open_for_reading(
+    options: &EmbeddedOptions,
+    rocksdb: &Options,
+    budget: &Budget,
+) -> Result<Parts, EngineError> {
     const ATTEMPTS: usize = 20;
     for _ in 0..ATTEMPTS {
         let before = files_of_state(&options.directory);
@@ -123,6 +130,7 @@ fn open_for_reading(options: &EmbeddedOptions, rocksdb: &Options) -> Result<Part
                 db: Arc::new(db),
                 intake: Arc::new(intake),
                 drain: None,
+                records: Arc::new(Records::new(budget.records_bytes)),
                 poison: Arc::default(),
             });
         }

@@ -1,256 +1,483 @@
-//! The record cache: the values (and the absence) of recently used keys, so that hot point reads cost a
-//! hash look-up; and the stripe locks that keep it exact.
+//! The record cache: small values, and the absence of values, of keys that were used lately, as they stand below the live
+//! layers of the intake. A hit is a look at three or four cache lines, where RocksDB takes some microseconds.
 //!
-//! A key's hash picks its stripe. A commit holds the stripes of the keys that it changes exclusively and
-//! of those that it only guards shared, from before its guards are checked until after its records are
-//! published. Invariants:
-//! - an entry of the cache is the value of its key as of the last commit: a commit removes the entries of
-//!   its keys before it writes and puts the new values of those after, under its locks. Values of keys that were not
-//!   cached are not put there: most are new, the intake has them at hand, and each would drive out another;
-//! - a reader that fetched a value from below inserts it only if its stripe's version is still the one it
-//!   noted before it read, and no commit holds the stripe: else a commit may have come in between;
-//! - no two gets of one thread see a commit's records new, then old: while it writes none of them is
-//!   cached, and below the write is atomic.
+//! It is a fixed table of buckets, each with places for seven records and a sequence number that is odd while the bucket is
+//! changed. Readers take no lock and wait for nobody: what they read while a bucket changes they take for a miss, and below the
+//! answer is the same. So a thread of the background may fill the table, wherever the scheduler stops it.
+//!
+//! Who changes it:
+//! - the drain *publishes* what it has moved into RocksDB, before the memtable is taken from the live ones: what was
+//!   made lately is what is opened, changed and removed next;
+//! - readers *fill* in what they had to ask from below.
+//!
+//! Invariants:
+//! - a key has at most one place, of its own bucket, and a bucket has one changer at a time;
+//! - a record that is here, and in no live layer, is the newest. When a layer is published each of its keys is
+//!   put or removed here. A reader's fill counts only if no layer has been published since before it looked at the live layers, which
+//!   it is told by the *epoch*: odd while a layer is published. A fill that comes with it for the same bucket either sees the new
+//!   epoch, or is before the layer's record there and is overwritten.
 
 use std::{
     cell::Cell,
-    sync::atomic::{AtomicU64, Ordering},
+    hash::Hasher as _,
+    sync::atomic::{AtomicU64, Ordering, fence},
 };
 
-use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
-use quick_cache::{DefaultHashBuilder, Weighter, sync::Cache};
-use smallvec::SmallVec;
+use rustc_hash::FxHasher;
+use zerocopy::FromZeros as _;
 
-use crate::{Batch, Bytes, Change};
+use crate::Bytes;
 
-/// Enough that two commits at a time seldom meet; a power of two.
-const STRIPES: usize = 1024;
-/// Larger values (a file's inline data, a long attribute) are left to the block cache, and to the
-/// kernel's page cache above.
-const RECORD_BYTES_MAX: usize = 1024;
-/// What an entry costs beside its bytes: cache slot, hash table, reference count, allocator. Estimated.
-const ENTRY_OVERHEAD_BYTES: usize = 160;
-/// Commits of more changes than this put nothing into the cache.
-const PUBLISHED_MAX: usize = 16;
-/// One in so many reads that the intake answers is remembered: what is read often will be, what is read once will not drive
-/// out another.
+/// Places of a bucket: with its sequence number their tags are a cache line.
+const PLACES: usize = 7;
+/// Words of a place: two cache lines.
+const PLACE_WORDS: usize = 16;
+/// Of a key and its value together: all but the first word of a place.
+const RECORD_BYTES_MAX: usize = (PLACE_WORDS - 1) * 8;
+/// One in so many absent keys is remembered.
 const FILL_ONE_IN: u32 = 8;
-/// A typical entry, to size the cache's tables.
-const ENTRY_BYTES_TYPICAL: usize = 256;
+const TALLIES: usize = 16;
 
-#[derive(Clone)]
-struct EntryWeight;
+/// Of a tag: somebody has it.
+const USED: u64 = 1 << 32;
+/// Of a tag: it has been read since it was passed over.
+const READ: u64 = 1 << 33;
 
-impl Weighter<Box<[u8]>, Option<Bytes>> for EntryWeight {
-    fn weight(&self, key: &Box<[u8]>, value: &Option<Bytes>) -> u64 {
-        (key.len() + value.as_ref().map_or(0, Bytes::len) + ENTRY_OVERHEAD_BYTES) as u64
+/// In a place's first word instead of a value's length: there is no value.
+const ABSENT: u64 = 0xff;
+const LENGTH_BITS: u32 = 8;
+
+#[derive(zerocopy::FromZeros)]
+#[repr(align(64))]
+struct Bucket {
+    /// Odd while the bucket is changed.
+    sequence: AtomicU64,
+    /// The upper half of the key's hash, and the flags.
+    tags: [AtomicU64; PLACES],
+    places: [[AtomicU64; PLACE_WORDS]; PLACES],
+}
+
+/// Counted apart by bucket, so that threads seldom share a line.
+#[derive(Default)]
+#[repr(align(64))]
+struct Tally {
+    hits: AtomicU64,
+    misses: AtomicU64,
+}
+
+/// What a reader notes before it looks at the live layers.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ticket {
+    epoch: u64,
+}
+
+pub(super) struct Records {
+    buckets: Box<[Bucket]>,
+    epoch: AtomicU64,
+    tallies: [Tally; TALLIES],
+}
+
+/// A record as a place has it.
+struct Packed {
+    words: [u64; PLACE_WORDS],
+    len: usize,
+}
+
+impl Packed {
+    /// `None`: too large for a place.
+    fn of(key: &[u8], value: Option<&[u8]>) -> Option<Self> {
+        let bytes = key.len() + value.map_or(0, <[u8]>::len);
+        if bytes > RECORD_BYTES_MAX {
+            return None;
+        }
+        let value_len = value.map_or(ABSENT, |value| value.len() as u64);
+        let mut words = [0; PLACE_WORDS];
+        words[0] = key.len() as u64 | value_len << LENGTH_BITS;
+        let mut payload = [0; RECORD_BYTES_MAX];
+        payload[..key.len()].copy_from_slice(key);
+        payload[key.len()..bytes].copy_from_slice(value.unwrap_or_default());
+        for (word, eight) in words[1..].iter_mut().zip(payload.as_chunks::<8>().0) {
+            *word = u64::from_le_bytes(*eight);
+        }
+        Some(Self { words, len: 1 + bytes.div_ceil(8) })
     }
 }
 
-#[derive(Default)]
-#[repr(align(64))]
-struct Stripe {
-    lock: RwLock<()>,
-    /// Commits published on this stripe.
-    version: AtomicU64,
-}
-
-/// What a reader noted before it read.
+/// Where a key's record is, if it is here.
 #[derive(Clone, Copy)]
-pub(super) struct Ticket {
-    stripe: usize,
-    version: u64,
+struct Spot {
+    bucket: usize,
+    tag: u64,
 }
 
-enum Hold<'a> {
-    Shared { _guard: RwLockReadGuard<'a, ()> },
-    Exclusive { stripe: &'a Stripe, _guard: RwLockWriteGuard<'a, ()> },
+impl Bucket {
+    /// The value of `key` in a place: `None` if another key has it, or if it is being changed.
+    fn read(&self, place: usize, key: &[u8]) -> Option<Option<Bytes>> {
+        let words = &self.places[place];
+        let head = words[0].load(Ordering::Relaxed);
+        let (key_len, value_len) = (head & 0xff, head >> LENGTH_BITS);
+        let present = value_len != ABSENT;
+        let bytes = usize::try_from(key_len + if present { value_len } else { 0 }).ok()?;
+        if key_len != key.len() as u64 || bytes > RECORD_BYTES_MAX {
+            return None;
+        }
+        let mut payload = [0; RECORD_BYTES_MAX];
+        let eights = payload.as_chunks_mut::<8>().0.iter_mut();
+        for (eight, word) in eights.zip(&words[1..]).take(bytes.div_ceil(8)) {
+            *eight = word.load(Ordering::Relaxed).to_le_bytes();
+        }
+        let (found, value) = payload[..bytes].split_at(key.len());
+        (found == key).then(|| present.then(|| Bytes::copy_from_slice(value)))
+    }
+
+    fn write(&self, place: usize, packed: &Packed) {
+        for (word, value) in self.places[place].iter().zip(&packed.words[..packed.len]) {
+            word.store(*value, Ordering::Relaxed);
+        }
+    }
+
+    /// The places whose tag is this one.
+    fn candidates(&self, tag: u64) -> impl Iterator<Item = usize> {
+        (0..PLACES).filter(move |&place| self.tags[place].load(Ordering::Relaxed) & !READ == tag)
+    }
+
+    fn try_change(&self) -> Option<Changing<'_>> {
+        let before = self.sequence.load(Ordering::Relaxed);
+        let even = before & 1 == 0;
+        let taken = even
+            && self
+                .sequence
+                .compare_exchange(before, before + 1, Ordering::Acquire, Ordering::Relaxed)
+                .is_ok();
+        // What follows must not be seen by a reader who sees the number as it was.
+        fence(Ordering::Release);
+        taken.then(|| Changing { bucket: self, sequence: before + 1 })
+    }
+
+    /// Waits for whoever changes the bucket: for a thread that may.
+    fn change(&self) -> Changing<'_> {
+        loop {
+            match self.try_change() {
+                Some(changing) => return changing,
+                None => std::thread::yield_now(),
+            }
+        }
+    }
 }
 
-/// The stripes of one commit, held until dropped.
-pub(super) struct Locked<'a>(SmallVec<[Hold<'a>; 8]>);
+/// A bucket that one thread changes, until it is dropped.
+struct Changing<'a> {
+    bucket: &'a Bucket,
+    sequence: u64,
+}
 
-/// Keys of a batch that were cached.
-pub(super) struct Forgotten<'c>(SmallVec<[&'c [u8]; 4]>);
+impl Changing<'_> {
+    fn find(&self, tag: u64, key: &[u8]) -> Option<usize> {
+        self.bucket.candidates(tag).find(|&place| self.bucket.read(place, key).is_some())
+    }
 
-pub(super) struct Records {
-    cache: Cache<Box<[u8]>, Option<Bytes>, EntryWeight>,
-    stripes: Box<[Stripe]>,
-    hasher: DefaultHashBuilder,
+    fn put(&self, tag: u64, key: &[u8], packed: &Packed) {
+        let place = self.find(tag, key).unwrap_or_else(|| self.victim());
+        self.bucket.write(place, packed);
+        self.bucket.tags[place].store(tag, Ordering::Relaxed);
+    }
+
+    fn remove(&self, place: usize) {
+        self.bucket.tags[place].store(0, Ordering::Relaxed);
+    }
+
+    /// A place that is free; or the first, from where the last one was taken, that has not been read since it was passed.
+    fn victim(&self) -> usize {
+        let tags = &self.bucket.tags;
+        if let Some(free) = tags.iter().position(|tag| tag.load(Ordering::Relaxed) & USED == 0) {
+            return free;
+        }
+        let from = (self.sequence / 2) as usize;
+        let round = (from..from + PLACES).map(|place| place % PLACES);
+        for place in round {
+            if tags[place].fetch_and(!READ, Ordering::Relaxed) & READ == 0 {
+                return place;
+            }
+        }
+        from % PLACES
+    }
+}
+
+impl Drop for Changing<'_> {
+    fn drop(&mut self) {
+        self.bucket.sequence.store(self.sequence + 1, Ordering::Release);
+    }
+}
+
+/// A layer's records on their way into the table, until it is dropped.
+pub(super) struct Publishing<'a> {
+    records: &'a Records,
+}
+
+impl Publishing<'_> {
+    /// RocksDB has this value of `key` now, or none.
+    pub(super) fn put(&self, key: &[u8], value: Option<&[u8]>) {
+        let Spot { bucket, tag } = self.records.spot(key);
+        let bucket = self.records.buckets[bucket].change();
+        match (Packed::of(key, value), bucket.find(tag, key)) {
+            (Some(packed), _) if value.is_some() => bucket.put(tag, key, &packed),
+            // Whoever removes much is not after what is gone: only what was here stays known.
+            (Some(packed), Some(_)) => bucket.put(tag, key, &packed),
+            (None, Some(place)) => bucket.remove(place),
+            (_, None) => {}
+        }
+    }
+}
+
+impl Drop for Publishing<'_> {
+    fn drop(&mut self) {
+        self.records.epoch.fetch_add(1, Ordering::Release);
+    }
 }
 
 impl Records {
+    /// A table of at most so many bytes, which take memory when they are used.
     pub(super) fn new(capacity_bytes: usize) -> Self {
-        let items = (capacity_bytes / ENTRY_BYTES_TYPICAL).max(STRIPES);
-        Self {
-            cache: Cache::with_weighter(items, capacity_bytes as u64, EntryWeight),
-            stripes: (0..STRIPES).map(|_| Stripe::default()).collect(),
-            hasher: DefaultHashBuilder::default(),
-        }
+        let buckets = (capacity_bytes / size_of::<Bucket>()).max(1);
+        // Where there is no memory for a cache, a small one will do.
+        let buckets = <[Bucket]>::new_box_zeroed_with_elems(buckets);
+        let buckets = buckets.unwrap_or_else(|_| Box::new([Bucket::new_zeroed()]));
+        Self { buckets, epoch: AtomicU64::new(0), tallies: Default::default() }
     }
 
-    /// `Some(None)`: the key is known to be absent.
+    fn spot(&self, key: &[u8]) -> Spot {
+        let mut hasher = FxHasher::default();
+        hasher.write(key);
+        let hash = hasher.finish();
+        let bucket = ((hash & u64::from(u32::MAX)) * self.buckets.len() as u64) >> 32;
+        Spot { bucket: bucket as usize, tag: hash >> 32 | USED }
+    }
+
+    /// `Some(None)`: the key is known to be absent. To be asked when no live layer has the key.
     pub(super) fn get(&self, key: &[u8]) -> Option<Option<Bytes>> {
-        self.cache.get(key)
-    }
-
-    /// To be taken before reading `key` from below.
-    pub(super) fn ticket(&self, key: &[u8]) -> Ticket {
-        let stripe = self.stripe_index(key);
-        Ticket { stripe, version: self.stripes[stripe].version.load(Ordering::Acquire) }
-    }
-
-    /// Remembers what was read from below, unless a commit may have come in between.
-    pub(super) fn fill(&self, ticket: Ticket, key: &[u8], value: &Option<Bytes>) {
-        if value.as_ref().is_some_and(|v| v.len() > RECORD_BYTES_MAX) {
-            return;
-        }
-        let stripe = &self.stripes[ticket.stripe];
-        let Some(_shared) = stripe.lock.try_read() else { return };
-        if stripe.version.load(Ordering::Acquire) == ticket.version {
-            self.cache.insert(key.into(), value.clone());
-        }
-    }
-
-    /// Holds the stripes of the batch, in ascending order so that commits can't wait for each other in a
-    /// circle.
-    pub(super) fn lock(&self, batch: &Batch<'_>) -> Locked<'_> {
-        let guarded = batch.guards.iter().map(|guard| (self.stripe_index(&guard.key), true));
-        let changed = batch.changes.iter().map(|change| (self.stripe_index(change.key()), false));
-        let mut wanted: SmallVec<[(usize, bool); 8]> = guarded.chain(changed).collect();
-        // Exclusive (false) sorts before shared, so that it is the one that stays.
-        wanted.sort_unstable();
-        wanted.dedup_by_key(|(index, _)| *index);
-        let hold = |(index, shared): &(usize, bool)| {
-            let stripe = &self.stripes[*index];
-            if *shared {
-                Hold::Shared { _guard: stripe.lock.read() }
-            } else {
-                Hold::Exclusive { stripe, _guard: stripe.lock.write() }
-            }
+        let Spot { bucket: index, tag } = self.spot(key);
+        let bucket = &self.buckets[index];
+        let before = bucket.sequence.load(Ordering::Acquire);
+        let found = bucket.candidates(tag).find_map(|place| Some((place, bucket.read(place, key)?)));
+        fence(Ordering::Acquire);
+        let stood = before & 1 == 0 && bucket.sequence.load(Ordering::Relaxed) == before;
+        let tally = &self.tallies[index % TALLIES];
+        let Some((place, value)) = found.filter(|_| stood) else {
+            tally.misses.fetch_add(1, Ordering::Relaxed);
+            return None;
         };
-        Locked(wanted.iter().map(hold).collect())
+        tally.hits.fetch_add(1, Ordering::Relaxed);
+        if bucket.tags[place].load(Ordering::Relaxed) & READ == 0 {
+            bucket.tags[place].fetch_or(READ, Ordering::Relaxed);
+        }
+        Some(value)
     }
 
-    /// Like [`fill`](Self::fill), for what can be had from the intake again: now and then.
-    pub(super) fn fill_if_hot(&self, ticket: Ticket, key: &[u8], value: &Option<Bytes>) {
-        thread_local!(static READS: Cell<u32> = const { Cell::new(0) });
-        let reads = READS.get().wrapping_add(1);
-        READS.set(reads);
-        if reads.is_multiple_of(FILL_ONE_IN) {
-            self.fill(ticket, key, value);
+    /// To be taken before the live layers are asked. None while a layer is published.
+    pub(super) fn ticket(&self) -> Option<Ticket> {
+        let epoch = self.epoch.load(Ordering::Acquire);
+        (epoch & 1 == 0).then_some(Ticket { epoch })
+    }
+
+    /// Remembers what a reader who had this ticket has found below, unless that may have changed.
+    pub(super) fn fill(&self, ticket: Option<Ticket>, key: &[u8], value: Option<&[u8]>) {
+        let Some(ticket) = ticket else { return };
+        if value.is_none() && !one_in(FILL_ONE_IN) {
+            return; // mostly the name of a file that is created next
+        }
+        let Some(packed) = Packed::of(key, value) else { return };
+        let Spot { bucket, tag } = self.spot(key);
+        let Some(bucket) = self.buckets[bucket].try_change() else { return };
+        if self.epoch.load(Ordering::Acquire) == ticket.epoch {
+            bucket.put(tag, key, &packed);
         }
     }
 
-    /// Before the write: none of the batch's records is cached while it happens. Which had a value there, to be published.
-    pub(super) fn forget<'c>(&self, changes: &'c [Change]) -> Forgotten<'c> {
-        let had_value = |change: &&Change| {
-            let removed = self.cache.remove(change.key());
-            removed.is_some_and(|(_, value)| value.is_some())
-        };
-        let mut forgotten: SmallVec<_> = changes.iter().filter(had_value).map(Change::key).collect();
-        if changes.len() > PUBLISHED_MAX {
-            forgotten.clear();
-        }
-        Forgotten(forgotten)
-    }
-
-    /// After the write: those of the batch's records that were cached are again, and the readers that read before it are told.
-    pub(super) fn publish(&self, locked: Locked<'_>, forgotten: &Forgotten<'_>, changes: &[Change]) {
-        for change in changes.iter().filter(|change| forgotten.0.contains(&change.key())) {
-            match change {
-                Change::Put { key, value } if value.len() > RECORD_BYTES_MAX => {
-                    // An earlier change of this batch may have published a small value.
-                    self.cache.remove(key.as_slice());
-                }
-                Change::Put { key, value } => {
-                    self.cache.insert(key.as_slice().into(), Some(value.clone()));
-                }
-                Change::Delete { key } => self.cache.insert(key.as_slice().into(), None),
-            }
-        }
-        for hold in &locked.0 {
-            if let Hold::Exclusive { stripe, .. } = hold {
-                stripe.version.fetch_add(1, Ordering::Release);
-            }
-        }
+    /// For the one thread that moves layers below, when RocksDB has one of them and readers still find it live.
+    pub(super) fn publish(&self) -> Publishing<'_> {
+        self.epoch.fetch_add(1, Ordering::AcqRel);
+        Publishing { records: self }
     }
 
     pub(super) fn hits_and_misses(&self) -> (u64, u64) {
-        (self.cache.hits(), self.cache.misses())
+        self.tallies.iter().fold((0, 0), |(hits, misses), tally| {
+            (hits + tally.hits.load(Ordering::Relaxed), misses + tally.misses.load(Ordering::Relaxed))
+        })
     }
 
-    pub(super) fn weight_bytes(&self) -> u64 {
-        self.cache.weight()
+    /// The bytes that it takes at most.
+    pub(super) fn bytes(&self) -> usize {
+        std::mem::size_of_val(&*self.buckets)
     }
+}
 
-    fn stripe_index(&self, key: &[u8]) -> usize {
-        self.hasher.hash_one(key) as usize & (STRIPES - 1)
-    }
+/// True for one call of a thread in so many.
+fn one_in(many: u32) -> bool {
+    thread_local!(static CALLS: Cell<u32> = const { Cell::new(0) });
+    let calls = CALLS.get().wrapping_add(1);
+    CALLS.set(calls);
+    calls.is_multiple_of(many)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicBool;
+
     use super::*;
 
-    fn put(key: &str, value: &[u8]) -> Change {
-        Change::put(key, Bytes::copy_from_slice(value))
-    }
-
-    fn batch(changes: Vec<Change>) -> Batch<'static> {
-        Batch { changes, ..Batch::default() }
+    fn value(bytes: &'static [u8]) -> Option<Option<Bytes>> {
+        Some(Some(Bytes::from_static(bytes)))
     }
 
     #[test]
-    fn a_reader_that_read_before_a_commit_cannot_cache_what_it_read() {
+    fn what_was_published_and_what_was_filled_in_is_found() {
         let records = Records::new(1 << 20);
-        let ticket = records.ticket(b"k");
-        let commit = batch(vec![put("k", b"new")]);
-        records.fill(ticket, b"k", &Some(Bytes::from_static(b"older")));
-        let locked = records.lock(&commit);
-        let forgotten = records.forget(&commit.changes);
-        records.fill(ticket, b"k", &Some(Bytes::from_static(b"old")));
-        assert_eq!(records.get(b"k"), None, "not while the commit holds the stripe");
-        let during = records.ticket(b"k");
-        records.publish(locked, &forgotten, &commit.changes);
-        for stale in [ticket, during] {
-            records.fill(stale, b"k", &Some(Bytes::from_static(b"old")));
-            assert_eq!(records.get(b"k"), Some(Some(Bytes::from_static(b"new"))));
-        }
-    }
-
-    #[test]
-    fn the_last_change_of_a_key_is_the_one_that_is_published() {
-        let records = Records::new(1 << 20);
-        let big = vec![0; RECORD_BYTES_MAX + 1];
-        let commit = batch(vec![put("a", b"1"), put("a", &big), put("b", b"1"), Change::delete("b")]);
-        let cached = |key: &[u8]| records.fill(records.ticket(key), key, &Some(Bytes::from_static(b"0")));
-        cached(b"a");
-        cached(b"b");
-        let forgotten = records.forget(&commit.changes);
-        records.publish(records.lock(&commit), &forgotten, &commit.changes);
         assert_eq!(records.get(b"a"), None);
-        assert_eq!(records.get(b"b"), Some(None));
+        let publishing = records.publish();
+        publishing.put(b"a", Some(b"1"));
+        publishing.put(b"a", Some(b"2"));
+        publishing.put(b"", Some(b""));
+        drop(publishing);
+        records.fill(records.ticket(), b"b", Some(&[7; RECORD_BYTES_MAX - 1]));
+        assert_eq!((records.get(b"a"), records.get(b"")), (value(b"2"), value(b"")));
+        assert_eq!(records.get(b"b"), value(&[7; RECORD_BYTES_MAX - 1]));
+        assert_eq!(records.hits_and_misses(), (3, 1));
     }
 
     #[test]
-    fn what_was_not_cached_is_not_after_a_commit_either() {
+    fn what_is_too_large_is_not_kept_nor_what_it_replaces() {
         let records = Records::new(1 << 20);
-        records.fill(records.ticket(b"absent"), b"absent", &None);
-        let commit = batch(vec![put("absent", b"1"), put("new", b"1"), put("new", b"2")]);
-        let forgotten = records.forget(&commit.changes);
-        records.publish(records.lock(&commit), &forgotten, &commit.changes);
-        assert_eq!((records.get(b"absent"), records.get(b"new")), (None, None));
+        let large = [7; RECORD_BYTES_MAX];
+        records.fill(records.ticket(), b"a", Some(&large));
+        assert_eq!(records.get(b"a"), None);
+        records.fill(records.ticket(), b"a", Some(b"1"));
+        records.publish().put(b"a", Some(&large));
+        assert_eq!(records.get(b"a"), None);
+        records.fill(records.ticket(), &large, Some(b"1"));
+        records.fill(records.ticket(), &[large; 3].concat(), Some(b""));
+        assert_eq!((records.get(&large), records.get(&[large; 3].concat())), (None, None));
     }
 
     #[test]
-    fn the_cache_stays_within_its_bytes() {
+    fn of_removed_keys_those_are_known_that_were_here() {
         let records = Records::new(1 << 20);
-        for i in 0..50_000_u32 {
-            let key = i.to_be_bytes();
-            records.fill(records.ticket(&key), &key, &Some(Bytes::from_static(&[0; 80])));
+        records.fill(records.ticket(), b"a", Some(b"1"));
+        let publishing = records.publish();
+        publishing.put(b"a", None);
+        publishing.put(b"b", None);
+        drop(publishing);
+        assert_eq!((records.get(b"a"), records.get(b"b")), (Some(None), None));
+    }
+
+    #[test]
+    fn absent_keys_are_remembered_now_and_then() {
+        let records = Records::new(1 << 20);
+        (0..FILL_ONE_IN).for_each(|_| records.fill(records.ticket(), b"a", None));
+        assert_eq!(records.get(b"a"), Some(None));
+    }
+
+    #[test]
+    fn a_fill_from_before_a_layer_was_published_counts_for_nothing() {
+        let records = Records::new(1 << 20);
+        let before = records.ticket();
+        let publishing = records.publish();
+        assert!(records.ticket().is_none(), "not while it is published");
+        records.fill(before, b"unrelated", Some(b"old"));
+        publishing.put(b"a", Some(b"new"));
+        records.fill(before, b"a", Some(b"old"));
+        drop(publishing);
+        records.fill(before, b"a", Some(b"old"));
+        assert_eq!((records.get(b"a"), records.get(b"unrelated")), (value(b"new"), None));
+    }
+
+    #[test]
+    fn a_bucket_that_is_changed_is_a_miss() {
+        let records = Records::new(0);
+        records.fill(records.ticket(), b"a", Some(b"1"));
+        let changing = records.buckets[0].try_change().unwrap();
+        assert!(records.buckets[0].try_change().is_none(), "one at a time");
+        assert_eq!(records.get(b"a"), None);
+        records.fill(records.ticket(), b"a", Some(b"2"));
+        drop(changing);
+        assert_eq!(records.get(b"a"), value(b"1"));
+    }
+
+    #[test]
+    fn what_is_read_stays_and_what_is_not_makes_room() {
+        let records = Records::new(0);
+        let fill = |number: u8| records.fill(records.ticket(), &[number], Some(&[number]));
+        for number in 0..100 {
+            fill(number);
+            assert!(records.get(&[0]).is_some(), "{number}");
         }
-        assert!(records.weight_bytes() <= 1 << 20, "{}", records.weight_bytes());
-        assert!(records.weight_bytes() > 1 << 19, "{}", records.weight_bytes());
+        let there = (0..100_u8).filter(|number| records.get(&[*number]).is_some()).count();
+        assert_eq!(there, PLACES);
+        // All have been read now: one of them goes, not the newcomer.
+        fill(200);
+        assert!(records.get(&[200]).is_some());
+    }
+
+    #[test]
+    fn it_stays_within_its_bytes() {
+        for capacity_bytes in [size_of::<Bucket>(), 1 << 20, 72 << 20] {
+            assert!(Records::new(capacity_bytes).bytes() <= capacity_bytes);
+        }
+        assert_eq!(size_of::<Bucket>() % 64, 0);
+    }
+
+    /// One publishes ever newer values, as the drain does, whose readers have found the newer ones live; others read and fill
+    /// in what "RocksDB" had when they looked.
+    #[test]
+    fn nobody_reads_something_older_whatever_is_filled_in() {
+        const KEYS: u64 = 24;
+        // Few buckets, so that records drive out each other.
+        let records = Records::new(3 * size_of::<Bucket>());
+        let below: Vec<AtomicU64> = (0..KEYS).map(|_| AtomicU64::new(0)).collect();
+        let done = AtomicBool::new(false);
+        let bytes = |key: u64, number: u64| {
+            // Of several words, so that one that is torn is seen.
+            let mut bytes = number.to_le_bytes().repeat(4);
+            bytes.extend([key as u8; 5]);
+            bytes
+        };
+        std::thread::scope(|scope| {
+            for thread in 0..3_u64 {
+                let (records, below, done) = (&records, &below, &done);
+                scope.spawn(move || {
+                    let mut key = thread;
+                    while !done.load(Ordering::Relaxed) {
+                        key = (key + 1) % KEYS;
+                        let name = key.to_be_bytes();
+                        let ticket = records.ticket();
+                        // RocksDB has it before it is published.
+                        let at_least = below[key as usize].load(Ordering::Acquire);
+                        let published = at_least - at_least % 2;
+                        match records.get(&name) {
+                            Some(found) => {
+                                let found = found.unwrap();
+                                let number = u64::from_le_bytes(found[..8].try_into().unwrap());
+                                assert_eq!(found[..], bytes(key, number), "torn");
+                                assert!(number >= published, "{number} before {published} of {key}");
+                            }
+                            None if at_least > 0 => {
+                                records.fill(ticket, &name, Some(&bytes(key, published)));
+                            }
+                            None => {}
+                        }
+                    }
+                });
+            }
+            // Even: published. Odd: on its way, and readers who come now find it live.
+            for number in (2..40_000).step_by(2) {
+                let keys = [number % KEYS, number * 7 % KEYS];
+                let publishing = records.publish();
+                for key in keys {
+                    publishing.put(&key.to_be_bytes(), Some(&bytes(key, number)));
+                }
+                drop(publishing);
+                keys.iter().for_each(|key| below[*key as usize].store(number, Ordering::Release));
+            }
+            done.store(true, Ordering::Relaxed);
+        });
     }
 }

@@ -4,18 +4,19 @@
 //! if it is what he has seen; a reader that comes between the two finds that the record has changed.
 
 use std::{
-    collections::HashMap,
+    collections::hash_map::Entry,
     sync::atomic::{AtomicUsize, Ordering},
 };
 
 use cofs_types::InodeId;
 use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
 
 const MAPS: usize = 16;
 
 /// A bounded number of times: whoever finds it full flushes some.
 pub struct Gathered<T> {
-    maps: [Mutex<HashMap<InodeId, T>>; MAPS],
+    maps: [Mutex<FxHashMap<InodeId, T>>; MAPS],
     /// Nearly always 0 where nobody reads: then a look costs no lock.
     len: AtomicUsize,
     max: usize,
@@ -26,7 +27,7 @@ impl<T: Copy + Eq> Gathered<T> {
         Self { maps: Default::default(), len: AtomicUsize::new(0), max }
     }
 
-    fn map(&self, ino: InodeId) -> &Mutex<HashMap<InodeId, T>> {
+    fn map(&self, ino: InodeId) -> &Mutex<FxHashMap<InodeId, T>> {
         &self.maps[ino.sequence() as usize % MAPS]
     }
 
@@ -40,11 +41,15 @@ impl<T: Copy + Eq> Gathered<T> {
 
     /// What waits for `ino` becomes what `after` makes of it.
     pub fn note(&self, ino: InodeId, after: impl FnOnce(Option<T>) -> T) {
-        let mut map = self.map(ino).lock();
-        let before = map.get(&ino).copied();
-        map.insert(ino, after(before));
-        if before.is_none() {
-            self.len.fetch_add(1, Ordering::Relaxed);
+        match self.map(ino).lock().entry(ino) {
+            Entry::Occupied(mut before) => {
+                let after = after(Some(*before.get()));
+                before.insert(after);
+            }
+            Entry::Vacant(vacant) => {
+                vacant.insert(after(None));
+                self.len.fetch_add(1, Ordering::Relaxed);
+            }
         }
     }
 
@@ -56,9 +61,9 @@ impl<T: Copy + Eq> Gathered<T> {
     }
 
     /// What waits for any of `inos`.
-    pub fn of(&self, inos: impl Iterator<Item = InodeId>) -> HashMap<InodeId, T> {
+    pub fn of(&self, inos: impl Iterator<Item = InodeId>) -> FxHashMap<InodeId, T> {
         if self.is_empty() {
-            return HashMap::new();
+            return FxHashMap::default();
         }
         inos.filter_map(|ino| Some((ino, self.get(ino)?))).collect()
     }

@@ -49,7 +49,7 @@ pub(super) use self::{
     memtable::Memtable,
 };
 use super::{Poison, error::from_errno};
-use crate::{Bytes, Change, EngineError};
+use crate::{Bytes, Change, EngineError, Guard};
 
 /// Files of the journal: one that is written, one that is made ready, and two that are drained.
 const SLOTS: u32 = 4;
@@ -95,10 +95,6 @@ impl Layers {
         let kept = (SLOTS as usize).saturating_sub(self.live.len()).min(self.drained.len());
         self.drained.drain(kept..).collect()
     }
-
-    fn memtables(&self) -> impl Iterator<Item = &Arc<Memtable>> {
-        self.live.iter().map(|layer| &layer.memtable).chain(&self.drained)
-    }
 }
 
 struct Writer {
@@ -107,6 +103,28 @@ struct Writer {
     tail: Tail,
     /// Commits made, and one for what an earlier process left: that may not be on stable storage either.
     commits: u64,
+    /// A guard that holds: no commit has changed its key since it was checked.
+    holds: Option<Guard>,
+}
+
+impl Writer {
+    fn knows(&self, guard: &Guard) -> bool {
+        self.holds.as_ref() == Some(guard)
+    }
+
+    fn learn(&mut self, guard: &Guard) {
+        if !self.knows(guard) {
+            self.holds = Some(guard.clone());
+        }
+    }
+
+    /// After a commit of `changes`.
+    fn unlearn(&mut self, changes: &[Change]) {
+        let changed = |guard: &Guard| changes.iter().any(|change| change.key() == guard.key);
+        if self.holds.as_ref().is_some_and(changed) {
+            self.holds = None;
+        }
+    }
 }
 
 /// A file that may be used again, and the segment that stands in it (0: none that counts).
@@ -216,7 +234,7 @@ impl Intake {
         Self {
             directory: directory.to_owned(),
             segment_bytes,
-            writer: Mutex::new(Writer { layer, tail: Tail::default(), commits: 1 }),
+            writer: Mutex::new(Writer { layer, tail: Tail::default(), commits: 1, holds: None }),
             layers: RwLock::new(Layers { live: layers.into(), ..Layers::default() }),
             work: Mutex::new(work),
             full: AtomicBool::new(false),
@@ -227,21 +245,35 @@ impl Intake {
         }
     }
 
-    /// Appends a commit to the journal and makes it visible, below the record cache. Errors leave nothing behind: the
-    /// next record is written to the same place.
-    pub(super) fn commit(&self, changes: &[Change]) -> Result<(), EngineError> {
+    /// Appends a commit to the journal and makes it visible, if `holds` says of all guards that they hold; tells whether. It asks
+    /// the store as of just before the commit. Errors leave nothing behind: the next record is written to the same place.
+    pub(super) fn commit(
+        &self,
+        guards: &[Guard],
+        changes: &[Change],
+        holds: impl Fn(&Guard) -> Result<bool, EngineError>,
+    ) -> Result<bool, EngineError> {
         let Some(mut record) = Record::of(changes) else {
             return Err(from_errno("a commit of metadata beyond 4 GiB", rustix::io::Errno::FBIG));
         };
-        if self.full.load(Ordering::Relaxed) && !makes_room(changes) {
+        if self.full.load(Ordering::Relaxed) && !changes.is_empty() && !makes_room(changes) {
             self.refuse_growth()?;
         }
         let mut writer = self.writer.lock();
+        for guard in guards {
+            if !writer.knows(guard) && !holds(guard)? {
+                return Ok(false);
+            }
+            writer.learn(guard);
+        }
+        if changes.is_empty() {
+            return Ok(true);
+        }
         let fits = writer.tail.at + record.len() + Record::end().len() <= self.segment_bytes;
         if !fits && writer.tail.records > 0 {
             self.next_segment(&mut writer, makes_room(changes))?;
         }
-        let Writer { layer, tail, commits } = &mut *writer;
+        let Writer { layer, tail, commits, .. } = &mut *writer;
         let Some(layer) = layer else {
             return Err(from_errno("the metadata was opened for reading only", rustix::io::Errno::ROFS));
         };
@@ -249,7 +281,8 @@ impl Intake {
         layer.memtable.apply(changes);
         *commits += 1;
         self.committed.store(*commits, Ordering::Release);
-        Ok(())
+        writer.unlearn(changes);
+        Ok(true)
     }
 
     fn next_segment(&self, writer: &mut Writer, with_reserve: bool) -> Result<(), EngineError> {
@@ -294,10 +327,16 @@ impl Intake {
         self.work.lock().stuck.as_ref().map_or(Ok(()), |stuck| Err(stuck.error.clone()))
     }
 
-    /// `Some(None)`: known to be absent. `None`: RocksDB knows.
-    pub(super) fn get(&self, key: &[u8]) -> Option<Option<Bytes>> {
+    /// What the layers that RocksDB does not have tell of a key. `Some(None)`: it is absent. `None`: what is below knows.
+    pub(super) fn get_live(&self, key: &[u8]) -> Option<Option<Bytes>> {
         let hash = KeyHash::of(key);
-        self.layers.read().memtables().find_map(|memtable| memtable.get(hash, key))
+        self.layers.read().live.iter().find_map(|layer| layer.memtable.get(hash, key))
+    }
+
+    /// What the drained memtables tell, to be asked after [`get_live`](Self::get_live): as of a moment since then.
+    pub(super) fn get_drained(&self, key: &[u8]) -> Option<Option<Bytes>> {
+        let hash = KeyHash::of(key);
+        self.layers.read().drained.iter().find_map(|memtable| memtable.get(hash, key))
     }
 
     /// Looks at one state of the live layers and of what `below` opens: cursors of the layers, newest first.
@@ -337,7 +376,8 @@ impl Intake {
     /// Bytes in memory, estimated, and keys that RocksDB may not have (one that several layers have counts as often).
     pub(super) fn bytes_and_keys(&self) -> (usize, usize) {
         let layers = self.layers.read();
-        let bytes = layers.memtables().map(|memtable| memtable.bytes()).sum();
+        let live = layers.live.iter().map(|layer| &layer.memtable);
+        let bytes = live.chain(&layers.drained).map(|memtable| memtable.bytes()).sum();
         (bytes, layers.live.iter().map(|layer| layer.memtable.keys()).sum())
     }
 
