@@ -4,13 +4,14 @@ mod common;
 
 use std::{
     collections::BTreeMap,
-    sync::atomic::{AtomicBool, Ordering},
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
     thread,
 };
 
 use cofs_engine::{Batch, Bytes, Change, Durability, Engine, Guard, Outcome};
 use common::{Factory, changes, commit, delete, embedded, faultless, guard, memory, put, scan, synced};
 use proptest::{prelude::*, test_runner::TestRunner};
+use rand::{Rng as _, SeedableRng as _, rngs::SmallRng};
 
 /// One test a line, for each engine.
 macro_rules! suite {
@@ -32,6 +33,7 @@ suite!(
     counters_lose_nothing,
     readers_never_see_a_commit_undone,
     a_commit_is_never_seen_in_part,
+    reads_are_the_newest_while_records_go_down,
     everything_follows_the_model,
 );
 
@@ -239,6 +241,69 @@ fn a_commit_is_never_seen_in_part(factory: Factory) {
             commit(&**engine, &changes(vec![put("first", value), put("second", value)]));
         }
     });
+}
+
+/// The `number`-th value of a key; `None`: it is deleted.
+fn nth(number: u64) -> Option<Vec<u8>> {
+    let len = if number % 7 == 3 { 1500 } else { 24 };
+    (!number.is_multiple_of(5)).then(|| number.to_le_bytes().into_iter().cycle().take(len).collect())
+}
+
+/// Enough commits that an engine of several layers moves records from one to the next all the time, and more keys than its
+/// caches hold; readers know what was acknowledged before they read, and what was begun when they had.
+fn reads_are_the_newest_while_records_go_down(factory: Factory) {
+    const KEYS: usize = 40_000;
+    const COMMITS: u64 = 40_000;
+    let subject = factory();
+    let engine = &*subject.engine;
+    let zeros = || (0..KEYS).map(|_| AtomicU64::new(0)).collect::<Vec<_>>();
+    let (begun, acknowledged) = (zeros(), zeros());
+    let done = AtomicBool::new(false);
+    // A tenth of the keys gets half of the changes.
+    let pick = |rng: &mut SmallRng| {
+        if rng.random_bool(0.5) { rng.random_range(0..KEYS / 10) } else { rng.random_range(0..KEYS) }
+    };
+    let name = |key: usize| (key as u32).to_be_bytes();
+    let look = |keys: &[usize]| {
+        let before: Vec<_> = keys.iter().map(|&key| acknowledged[key].load(Ordering::SeqCst)).collect();
+        let names: Vec<_> = keys.iter().map(|&key| name(key)).collect();
+        let found = match &names[..] {
+            [one] => vec![engine.get(one).unwrap()],
+            many => engine.multi_get(&many.iter().map(|name| &name[..]).collect::<Vec<_>>()).unwrap(),
+        };
+        for ((&key, before), found) in keys.iter().zip(before).zip(found) {
+            let mut possible = before..=begun[key].load(Ordering::SeqCst);
+            assert!(possible.any(|number| nth(number).as_deref() == found.as_deref()), "{key}: {found:?}");
+        }
+    };
+    thread::scope(|scope| {
+        for seed in 1..3 {
+            let (done, pick, look) = (&done, &pick, &look);
+            scope.spawn(move || {
+                let mut rng = SmallRng::seed_from_u64(seed);
+                while !done.load(Ordering::Relaxed) {
+                    look(&[pick(&mut rng)]);
+                    look(&[pick(&mut rng), pick(&mut rng), pick(&mut rng)]);
+                }
+            });
+        }
+        let mut rng = SmallRng::seed_from_u64(0);
+        for _ in 0..COMMITS {
+            let mut keys: Vec<_> = (0..4).map(|_| pick(&mut rng)).collect();
+            keys.sort_unstable();
+            keys.dedup();
+            let change = |&key: &usize| match nth(begun[key].fetch_add(1, Ordering::SeqCst) + 1) {
+                Some(value) => put(name(key), value),
+                None => delete(name(key)),
+            };
+            commit(engine, &changes(keys.iter().map(change).collect()));
+            keys.iter().for_each(|&key| {
+                acknowledged[key].fetch_add(1, Ordering::SeqCst);
+            });
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+    (0..KEYS).for_each(|key| look(&[key]));
 }
 
 #[derive(Clone, Debug)]

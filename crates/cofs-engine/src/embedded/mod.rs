@@ -13,8 +13,8 @@
 //!   Commits go on while the journal has room, then they fail with the cause, and succeed again when it is gone. A store on
 //!   a full file system can be used, and opened, to remove files ([`reserve`]).
 //!
-//! Reads go down: the live layers of the intake, which commits are still written to or moved from; the record cache
-//! ([`records`]); the memtables that have been drained lately; RocksDB. Commits touch the first alone.
+//! Reads go down: the intake; the record cache ([`records`]), where the intake's small records go when they leave it; RocksDB.
+//! Commits touch the first alone.
 //!
 //! Guards are checked by the one that writes the journal. A guard that all commits carry (a fence) is read once, and holds until a
 //! commit changes its key.
@@ -93,16 +93,8 @@ impl EmbeddedEngine {
     }
 
     /// From memory: `Some(None)`, there is none. `None`: RocksDB knows.
-    fn get_in_memory(&self, ticket: Option<Ticket>, key: &[u8]) -> Option<Option<Bytes>> {
-        if let Some(value) = self.intake.get_live(key) {
-            return Some(value);
-        }
-        if let Some(value) = self.records.get(key) {
-            return Some(value);
-        }
-        let value = self.intake.get_drained(key)?;
-        self.records.fill(ticket, key, value.as_deref());
-        Some(value)
+    fn get_in_memory(&self, key: &[u8]) -> Option<Option<Bytes>> {
+        self.intake.get(key).or_else(|| self.records.get(key))
     }
 
     /// From RocksDB, in one pass over the blocks: the `None`s of `found`.
@@ -151,12 +143,12 @@ impl EmbeddedEngine {
 impl Engine for EmbeddedEngine {
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>, EngineError> {
         let ticket = self.records.ticket();
-        self.get_in_memory(ticket, key).map_or_else(|| self.get_below(ticket, key), Ok)
+        self.get_in_memory(key).map_or_else(|| self.get_below(ticket, key), Ok)
     }
 
     fn multi_get(&self, keys: &[&[u8]]) -> Result<Vec<Option<Bytes>>, EngineError> {
         let ticket = self.records.ticket();
-        let mut found: Vec<_> = keys.iter().map(|key| self.get_in_memory(ticket, key)).collect();
+        let mut found: Vec<_> = keys.iter().map(|key| self.get_in_memory(key)).collect();
         self.multi_get_below(ticket, keys, &mut found)?;
         Ok(found.into_iter().map(Option::flatten).collect())
     }

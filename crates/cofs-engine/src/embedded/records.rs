@@ -1,21 +1,21 @@
-//! The record cache: small values, and the absence of values, of keys that were used lately, as they stand below the live
-//! layers of the intake. A hit is a look at three or four cache lines, where RocksDB takes some microseconds.
+//! The record cache: small values, and the absence of values, of keys that were used lately, as they stand below the intake. A hit
+//! is a look at three or four cache lines, where RocksDB takes some microseconds.
 //!
 //! It is a fixed table of buckets, each with places for seven records and a sequence number that is odd while the bucket is
 //! changed. Readers take no lock and wait for nobody: what they read while a bucket changes they take for a miss, and below the
 //! answer is the same. So a thread of the background may fill the table, wherever the scheduler stops it.
 //!
 //! Who changes it:
-//! - the drain *publishes* what it has moved into RocksDB, before the memtable is taken from the live ones: what was
-//!   made lately is what is opened, changed and removed next;
+//! - the drain *publishes* what it has moved into RocksDB, before the intake lets go of it: what was made lately is what is
+//!   opened, changed and removed next;
 //! - readers *fill* in what they had to ask from below.
 //!
 //! Invariants:
 //! - a key has at most one place, of its own bucket, and a bucket has one changer at a time;
-//! - a record that is here, and in no live layer, is the newest. When a layer is published each of its keys is
-//!   put or removed here. A reader's fill counts only if no layer has been published since before it looked at the live layers, which
-//!   it is told by the *epoch*: odd while a layer is published. A fill that comes with it for the same bucket either sees the new
-//!   epoch, or is before the layer's record there and is overwritten.
+//! - a record that is here, and whose key the intake does not have, is the newest. When a layer is published each of its
+//!   keys is put or removed here. A reader's fill counts only if no layer has been published since before it asked the intake, which it
+//!   is told by the *epoch*: odd while a layer is published. A fill that comes with it for the same bucket either sees the
+//!   new epoch, or is before the layer's record there and is overwritten.
 
 use std::{
     cell::Cell,
@@ -65,7 +65,7 @@ struct Tally {
     misses: AtomicU64,
 }
 
-/// What a reader notes before it looks at the live layers.
+/// What a reader notes before it asks the intake.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ticket {
     epoch: u64,
@@ -253,7 +253,7 @@ impl Records {
         Spot { bucket: bucket as usize, tag: hash >> 32 | USED }
     }
 
-    /// `Some(None)`: the key is known to be absent. To be asked when no live layer has the key.
+    /// `Some(None)`: the key is known to be absent. To be asked when the intake does not have the key.
     pub(super) fn get(&self, key: &[u8]) -> Option<Option<Bytes>> {
         let Spot { bucket: index, tag } = self.spot(key);
         let bucket = &self.buckets[index];
@@ -273,7 +273,7 @@ impl Records {
         Some(value)
     }
 
-    /// To be taken before the live layers are asked. None while a layer is published.
+    /// To be taken before the intake is asked. None while a layer is published.
     pub(super) fn ticket(&self) -> Option<Ticket> {
         let epoch = self.epoch.load(Ordering::Acquire);
         (epoch & 1 == 0).then_some(Ticket { epoch })
@@ -293,7 +293,7 @@ impl Records {
         }
     }
 
-    /// For the one thread that moves layers below, when RocksDB has one of them and readers still find it live.
+    /// For the one thread that moves layers below, when RocksDB has one of them and the intake too.
     pub(super) fn publish(&self) -> Publishing<'_> {
         self.epoch.fetch_add(1, Ordering::AcqRel);
         Publishing { records: self }
@@ -425,7 +425,7 @@ mod tests {
         assert_eq!(size_of::<Bucket>() % 64, 0);
     }
 
-    /// One publishes ever newer values, as the drain does, whose readers have found the newer ones live; others read and fill
+    /// One publishes ever newer values, as the drain does, whose readers find the newer ones in the intake; others read and fill
     /// in what "RocksDB" had when they looked.
     #[test]
     fn nobody_reads_something_older_whatever_is_filled_in() {
@@ -467,7 +467,7 @@ mod tests {
                     }
                 });
             }
-            // Even: published. Odd: on its way, and readers who come now find it live.
+            // Even: published. Odd: on its way, and readers who come now find it in the intake.
             for number in (2..40_000).step_by(2) {
                 let keys = [number % KEYS, number * 7 % KEYS];
                 let publishing = records.publish();

@@ -26,7 +26,7 @@ pub fn removable(
 ) -> FsResult<(entries::Found, Inode)> {
     let dir = inodes::directory(tx, parent)?;
     access::check(tx, c, parent, &dir, access::EXECUTE)?;
-    let found = entries::find(tx, hasher, parent, name)?.ok_or(FsError::NotFound)?;
+    let found = entries::find_standing(tx, hasher, parent, name)?.ok_or(FsError::NotFound)?;
     let inode = entry_inode(tx, &found)?;
     access::check_removal(tx, c, (parent, &dir), &inode)?;
     Ok((found, inode))

@@ -27,9 +27,17 @@ pub enum Probe {
     Chain,
 }
 
-fn record(tx: &mut Tx<'_>, dir: InodeId, slot: u64) -> FsResult<Option<Bytes>> {
+/// Whether a name is looked for that most likely stands: then its slot is read without asking first whether it can be taken.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Expected {
+    Standing,
+    Unknown,
+}
+
+fn record(tx: &mut Tx<'_>, expected: Expected, dir: InodeId, slot: u64) -> FsResult<Option<Bytes>> {
     let young = &tx.store.young;
-    tx.get_unless(&key::entry(dir, slot), || young.is_free(dir, slot))
+    let free = || expected == Expected::Unknown && young.is_free(dir, slot);
+    tx.get_unless(&key::entry(dir, slot), free)
 }
 
 fn put(tx: &mut Tx<'_>, dir: InodeId, slot: u64, record: &EntryRecord<'_>) {
@@ -38,9 +46,18 @@ fn put(tx: &mut Tx<'_>, dir: InodeId, slot: u64, record: &EntryRecord<'_>) {
 }
 
 pub fn probe(tx: &mut Tx<'_>, hasher: &NameHasher, dir: InodeId, name: &Name) -> FsResult<Probe> {
+    search(tx, hasher, Expected::Unknown, (dir, name))
+}
+
+fn search(
+    tx: &mut Tx<'_>,
+    hasher: &NameHasher,
+    expected: Expected,
+    (dir, name): (InodeId, &Name),
+) -> FsResult<Probe> {
     let home = hasher.home(name);
     for slot in home..home + limits::ENTRY_CHAIN_MAX {
-        let Some(value) = record(tx, dir, slot)? else {
+        let Some(value) = record(tx, expected, dir, slot)? else {
             return Ok(if slot == home { Probe::Home(home) } else { Probe::Chain });
         };
         let record = EntryRecord::decode(&value)?;
@@ -54,11 +71,27 @@ pub fn probe(tx: &mut Tx<'_>, hasher: &NameHasher, dir: InodeId, name: &Name) ->
     Ok(Probe::Chain)
 }
 
+impl Probe {
+    fn found(self) -> Option<Found> {
+        match self {
+            Self::Found(found) => Some(found),
+            Self::Home(_) | Self::Chain => None,
+        }
+    }
+}
+
 pub fn find(tx: &mut Tx<'_>, hasher: &NameHasher, dir: InodeId, name: &Name) -> FsResult<Option<Found>> {
-    Ok(match probe(tx, hasher, dir, name)? {
-        Probe::Found(found) => Some(found),
-        Probe::Home(_) | Probe::Chain => None,
-    })
+    Ok(probe(tx, hasher, dir, name)?.found())
+}
+
+/// As [`find`], a little quicker for a name that stands, and slower for one that does not.
+pub fn find_standing(
+    tx: &mut Tx<'_>,
+    hasher: &NameHasher,
+    dir: InodeId,
+    name: &Name,
+) -> FsResult<Option<Found>> {
+    Ok(search(tx, hasher, Expected::Standing, (dir, name))?.found())
 }
 
 /// Puts a name that does not stand; `free` is what its probe said.
@@ -76,7 +109,7 @@ pub fn place(
     }
     let home = hasher.home(occupant.name);
     for slot in home..home + limits::ENTRY_CHAIN_MAX {
-        let Some(value) = record(tx, dir, slot)? else {
+        let Some(value) = record(tx, Expected::Unknown, dir, slot)? else {
             put(tx, dir, slot, &entry);
             return Ok(());
         };

@@ -98,7 +98,7 @@ impl Intake {
             if work.stopping {
                 return None;
             }
-            let layers = self.layers.read().live.clone();
+            let layers = self.layers.read().clone();
             // First the segment that a commit may wait for.
             if work.spare.is_none()
                 && let Some(slot) = work.free_slot()
@@ -128,10 +128,7 @@ impl Intake {
                 Ok(())
             }
             Job::EndSegment => self.end_segment(),
-            Job::Drain(layer) => {
-                self.let_go();
-                drain(layer, below).map(|()| self.drained(layer))
-            }
+            Job::Drain(layer) => drain(layer, below).map(|()| self.drained(layer)),
         }
     }
 
@@ -186,18 +183,11 @@ impl Intake {
         });
     }
 
-    /// Memory for the segments that have begun, of those that were drained.
-    pub(super) fn let_go(&self) {
-        let gone = self.layers.write().let_go();
-        // Without the lock, which every reader takes.
-        drop(gone);
-    }
-
     /// RocksDB has all of the oldest layer.
     pub(super) fn drained(&self, layer: &Arc<Layer>) {
         let slot = layer.segment.slot;
         let mut work = self.work.lock();
-        self.layers.write().drained();
+        self.layers.write().pop();
         work.free.push(Free { slot, generation: layer.segment.header.generation });
         self.heal(&mut work);
         self.changed.notify_all();

@@ -7,9 +7,8 @@
 //! often goes there once. See docs/adr/0006-a-journal-in-front-of-rocksdb.md.
 //!
 //! Invariants:
-//! - a layer (a segment and its memtable) is readable until RocksDB has all of it; readers ask the layers first,
-//!   the newest first, and then RocksDB. Point reads find its memtable for some time longer: what was made
-//!   lately is what is read, and a memtable answers in a fraction of RocksDB's time;
+//! - a layer (a segment and its memtable) is readable until what is below has all of it; readers ask the layers first,
+//!   the newest first, and then what is below;
 //! - a segment is on stable storage before any of it goes to RocksDB: so what RocksDB holds is never newer than what
 //!   the journal keeps, and after a power cut the commits that are left are a prefix;
 //! - a segment's file is used again only when RocksDB has put its commits on stable storage, and the next segment's
@@ -68,34 +67,8 @@ impl Layer {
     }
 }
 
-/// What readers ask before RocksDB, newest first.
-#[derive(Default)]
-struct Layers {
-    /// Those that RocksDB does not have. The first one is written to.
-    live: SmallVec<[Arc<Layer>; SLOTS as usize]>,
-    /// Older ones, which it has: as many as there is memory for.
-    drained: SmallVec<[Arc<Memtable>; SLOTS as usize]>,
-}
-
-impl Layers {
-    fn begin(&mut self, layer: Arc<Layer>) {
-        self.live.insert(0, layer);
-    }
-
-    /// The oldest live one has been drained.
-    fn drained(&mut self) {
-        if let Some(layer) = self.live.pop() {
-            self.drained.insert(0, Arc::clone(&layer.memtable));
-        }
-    }
-
-    /// Those that there is no memory for, the oldest first: what is left must not be older than what RocksDB has. To be dropped
-    /// when nobody waits: it takes milliseconds.
-    fn let_go(&mut self) -> SmallVec<[Arc<Memtable>; SLOTS as usize]> {
-        let kept = (SLOTS as usize).saturating_sub(self.live.len()).min(self.drained.len());
-        self.drained.drain(kept..).collect()
-    }
-}
+/// What readers ask before anything below, newest first. The first one is written to.
+type Layers = SmallVec<[Arc<Layer>; SLOTS as usize]>;
 
 struct Writer {
     /// The layer that commits go to; none in a store opened for reading.
@@ -235,7 +208,7 @@ impl Intake {
             directory: directory.to_owned(),
             segment_bytes,
             writer: Mutex::new(Writer { layer, tail: Tail::default(), commits: 1, holds: None }),
-            layers: RwLock::new(Layers { live: layers.into(), ..Layers::default() }),
+            layers: RwLock::new(layers.into()),
             work: Mutex::new(work),
             full: AtomicBool::new(false),
             changed: Condvar::new(),
@@ -296,7 +269,7 @@ impl Intake {
         writer.tail = Tail::default();
         // Under the drain's lock, or it might miss this between its look and its sleep.
         let _work = self.work.lock();
-        self.layers.write().begin(layer);
+        self.layers.write().insert(0, layer);
         self.changed.notify_all();
         Ok(())
     }
@@ -327,23 +300,17 @@ impl Intake {
         self.work.lock().stuck.as_ref().map_or(Ok(()), |stuck| Err(stuck.error.clone()))
     }
 
-    /// What the layers that RocksDB does not have tell of a key. `Some(None)`: it is absent. `None`: what is below knows.
-    pub(super) fn get_live(&self, key: &[u8]) -> Option<Option<Bytes>> {
+    /// `Some(None)`: known to be absent. `None`: what is below knows.
+    pub(super) fn get(&self, key: &[u8]) -> Option<Option<Bytes>> {
         let hash = KeyHash::of(key);
-        self.layers.read().live.iter().find_map(|layer| layer.memtable.get(hash, key))
+        self.layers.read().iter().find_map(|layer| layer.memtable.get(hash, key))
     }
 
-    /// What the drained memtables tell, to be asked after [`get_live`](Self::get_live): as of a moment since then.
-    pub(super) fn get_drained(&self, key: &[u8]) -> Option<Option<Bytes>> {
-        let hash = KeyHash::of(key);
-        self.layers.read().drained.iter().find_map(|memtable| memtable.get(hash, key))
-    }
-
-    /// Looks at one state of the live layers and of what `below` opens: cursors of the layers, newest first.
+    /// Looks at one state of the layers and of what `below` opens: cursors of the layers, newest first.
     pub(super) fn look<T>(&self, start: &[u8], end: &[u8], below: impl FnOnce() -> T) -> (Overlay, T) {
         let layers = self.layers.read();
         let cursor = |layer: &Arc<Layer>| Cursor::new(Arc::clone(&layer.memtable), start, end);
-        let cursors = layers.live.iter().map(cursor).collect();
+        let cursors = layers.iter().map(cursor).collect();
         // While the layers are held none of them is taken away: what is drained meanwhile is seen twice, not never.
         (Overlay { cursors }, below())
     }
@@ -359,7 +326,7 @@ impl Intake {
         }
         let (commits, layers) = {
             let writer = self.writer.lock();
-            (writer.commits, self.layers.read().live.clone())
+            (writer.commits, self.layers.read().clone())
         };
         self.sync_layers(&layers).map_err(|error| self.poison(self.failed("syncing", &error)))?;
         *synced = commits;
@@ -376,9 +343,8 @@ impl Intake {
     /// Bytes in memory, estimated, and keys that RocksDB may not have (one that several layers have counts as often).
     pub(super) fn bytes_and_keys(&self) -> (usize, usize) {
         let layers = self.layers.read();
-        let live = layers.live.iter().map(|layer| &layer.memtable);
-        let bytes = live.chain(&layers.drained).map(|memtable| memtable.bytes()).sum();
-        (bytes, layers.live.iter().map(|layer| layer.memtable.keys()).sum())
+        let bytes = layers.iter().map(|layer| layer.memtable.bytes()).sum();
+        (bytes, layers.iter().map(|layer| layer.memtable.keys()).sum())
     }
 
     fn failed(&self, doing: &str, error: &std::io::Error) -> EngineError {

@@ -89,10 +89,6 @@ fn change(intake: &Intake, changes: &[Change]) -> Result<(), EngineError> {
     intake.commit(&[], changes, |_| Ok(true)).map(|done| assert!(done))
 }
 
-fn get(intake: &Intake, key: &[u8]) -> Option<Option<Bytes>> {
-    intake.get_live(key).or_else(|| intake.get_drained(key))
-}
-
 fn commit(intake: &Intake, number: u32) {
     // Small ones and large ones in turn: stores into the mapping, and calls.
     let value = vec![number as u8; 1 + number as usize * 37 % 1300];
@@ -103,10 +99,10 @@ fn commit(intake: &Intake, number: u32) {
 
 /// The last commit, after making sure that all before it are there and none behind it.
 fn prefix(intake: &Intake) -> u32 {
-    let head = get(&intake, b"head").flatten();
+    let head = intake.get(b"head").flatten();
     let head = head.map_or(0, |bytes| u32::from_be_bytes(bytes[..].try_into().unwrap()));
     for number in 1..head + 50 {
-        assert_eq!(get(&intake, &number.to_be_bytes()).is_some(), number <= head, "{number} of {head}");
+        assert_eq!(intake.get(&number.to_be_bytes()).is_some(), number <= head, "{number} of {head}");
     }
     head
 }
@@ -146,17 +142,17 @@ fn a_drained_segment_is_used_again_and_replayed_no_more() {
     let intake = world.open();
     let mut last = fill(&mut world, &intake, 1);
     for _ in 0..9 {
-        let oldest = intake.layers.read().live.last().cloned().unwrap();
+        let oldest = intake.layers.read().last().cloned().unwrap();
         intake.drained(&oldest);
         last = fill(&mut world, &intake, last + 1);
     }
     assert_eq!(world.files().len(), SLOTS as usize);
     drop(intake);
     let intake = world.open();
-    assert_eq!(get(&intake, b"head").flatten().as_deref(), Some(&last.to_be_bytes()[..]));
-    assert_eq!(get(&intake, &1_u32.to_be_bytes()), None, "what was drained is RocksDB's");
-    let first = (1..=last).find(|number| get(&intake, &number.to_be_bytes()).is_some()).unwrap();
-    assert!((first..=last).all(|number| get(&intake, &number.to_be_bytes()).is_some()));
+    assert_eq!(intake.get(b"head").flatten().as_deref(), Some(&last.to_be_bytes()[..]));
+    assert_eq!(intake.get(&1_u32.to_be_bytes()), None, "what was drained is RocksDB's");
+    let first = (1..=last).find(|number| intake.get(&number.to_be_bytes()).is_some()).unwrap();
+    assert!((first..=last).all(|number| intake.get(&number.to_be_bytes()).is_some()));
 }
 
 #[test]
@@ -172,7 +168,7 @@ fn a_power_cut_leaves_a_prefix_that_holds_all_that_was_synced() {
             // Of what was there before nothing need be on stable storage, but for the new segment's header and the
             // segments taken out of use.
             let ready = intake.writer.lock().layer.as_ref().unwrap().segment.slot;
-            let used: Vec<u32> = intake.layers.read().live.iter().map(|layer| layer.segment.slot).collect();
+            let used: Vec<u32> = intake.layers.read().iter().map(|layer| layer.segment.slot).collect();
             for slot in segment::slots(world.directory.path()).unwrap() {
                 if slot == ready || !used.contains(&slot) {
                     world.harden(&segment::path(world.directory.path(), slot));
@@ -218,26 +214,26 @@ fn lives_that_drain_at_their_end_only_lose_nothing_and_leave_no_more_files() {
         number += 1;
         commit(&intake, number);
         // Every few lives RocksDB gets what has been gathered.
-        while life % 9 == 8 && intake.layers.read().live.len() > 1 {
-            let oldest = intake.layers.read().live.last().cloned().unwrap();
+        while life % 9 == 8 && intake.layers.read().len() > 1 {
+            let oldest = intake.layers.read().last().cloned().unwrap();
             intake.drained(&oldest);
         }
-        assert_eq!(get(&intake, b"head").flatten().as_deref(), Some(&u32::to_be_bytes(number)[..]));
+        assert_eq!(intake.get(b"head").flatten().as_deref(), Some(&u32::to_be_bytes(number)[..]));
     }
     let intake = world.open();
-    while intake.layers.read().live.len() > 1 {
-        let oldest = intake.layers.read().live.last().cloned().unwrap();
+    while intake.layers.read().len() > 1 {
+        let oldest = intake.layers.read().last().cloned().unwrap();
         intake.drained(&oldest);
     }
     for _ in 0..9 {
         world.make_ready(&intake);
         number = fill(&mut world, &intake, number + 1);
-        let oldest = intake.layers.read().live.last().cloned().unwrap();
+        let oldest = intake.layers.read().last().cloned().unwrap();
         intake.drained(&oldest);
     }
     assert!(world.files().len() <= SLOTS as usize + 1, "{:?}", world.files());
     drop(intake);
-    assert_eq!(get(&world.open(), b"head").flatten().as_deref(), Some(&u32::to_be_bytes(number)[..]));
+    assert_eq!(world.open().get(b"head").flatten().as_deref(), Some(&u32::to_be_bytes(number)[..]));
 }
 
 #[test]
@@ -265,7 +261,7 @@ fn a_batch_larger_than_a_segment_passes() {
     let value = vec![5; 3 * SEGMENT_BYTES as usize];
     change(&intake, &[Change::put(b"large", value.clone())]).unwrap();
     drop(intake);
-    assert_eq!(get(&world.open(), b"large").flatten().as_deref(), Some(&value[..]));
+    assert_eq!(world.open().get(b"large").flatten().as_deref(), Some(&value[..]));
 }
 
 #[test]
@@ -313,43 +309,4 @@ fn garbage_is_no_journal() {
     let file = fs::File::options().write(true).open(segment::path(world.directory.path(), 0)).unwrap();
     file.write_all_at(&[0xff; 64], 2000).unwrap();
     assert_eq!(prefix(&world.open()), 1);
-}
-
-/// Commits the same key once and then others, until a segment is full and the next one has begun.
-fn fill_after(world: &mut World, intake: &Intake, value: u8) {
-    let before = intake.work.lock().newest;
-    change(&intake, &[Change::put(b"key", vec![value])]).unwrap();
-    while {
-        world.make_ready(intake);
-        intake.layers.read().live[0].segment.header.generation < before
-    } {
-        change(&intake, &[Change::put([value], vec![value; 1000])]).unwrap();
-    }
-}
-
-#[test]
-fn what_was_drained_is_found_for_a_while_and_never_something_older() {
-    let mut world = World::new();
-    let intake = world.open();
-    world.make_ready(&intake);
-    for value in 1..20 {
-        fill_after(&mut world, &intake, value);
-        let found = |key: &[u8]| get(&intake, key).map(|value| value.unwrap()[0]);
-        assert_eq!(found(b"key"), Some(value));
-        while intake.layers.read().live.len() > 1 {
-            let oldest = intake.layers.read().live.last().cloned().unwrap();
-            intake.let_go();
-            intake.drained(&oldest);
-            assert_eq!(found(b"key"), Some(value), "the newest of those that were drained");
-        }
-        // Each segment begins with the commit that no longer fitted into the one before.
-        let there: Vec<u8> = (1..=value).filter(|&value| found(&[value]).is_some()).collect();
-        let kept = value.min(SLOTS as u8);
-        assert_eq!(there, (value + 1 - kept..=value).collect::<Vec<_>>());
-        assert_eq!(intake.bytes_and_keys().1, 1, "the others are RocksDB's to count");
-        let mut overlay = intake.look(b"", b"~", || ()).0;
-        assert_eq!(overlay.peek().unwrap().0.as_slice(), [value]);
-        overlay.advance(&[value]);
-        assert!(overlay.peek().is_none(), "RocksDB lists what it has");
-    }
 }
