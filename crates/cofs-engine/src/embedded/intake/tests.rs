@@ -94,7 +94,7 @@ fn commit(intake: &Intake, number: u32) {
     let value = vec![number as u8; 1 + number as usize * 37 % 1300];
     let put = |key: &[u8], value: Vec<u8>| Change::put(key, value);
     let numbered = put(&number.to_be_bytes(), value);
-    change(&intake, &[put(b"head", number.to_be_bytes().to_vec()), numbered]).unwrap();
+    change(intake, &[put(b"head", number.to_be_bytes().to_vec()), numbered]).unwrap();
 }
 
 /// The last commit, after making sure that all before it are there and none behind it.
