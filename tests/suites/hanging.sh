@@ -6,6 +6,7 @@
 HANGING_WRITERS=20
 
 suite_hanging() {
+    hanging_nfs
     [[ $KIND = ext4 ]] || return 0
     local null=${CARGO_TARGET_DIR:-target}/release/examples/null store=$BELOW/hanging
     HANGING=$WORK/hanging HANGING_BELOW=$WORK/hanging-below
@@ -36,6 +37,20 @@ suite_hanging() {
     forget MOUNTS "$HANGING"
     forget MOUNTS "$HANGING_BELOW"
     rm -rf --one-file-system "$store"
+}
+
+# The real thing: NFS, in a machine of its own (user-mode Linux, an ordinary process), as this machine's kernel may not have it.
+hanging_nfs() {
+    local lacks
+    # The machine has a kernel of its own: what is configured here makes no difference there.
+    [[ $CONFIG = "${CONFIGS[0]}" ]] || return 0
+    lacks=$(machine_lacks)
+    if [[ -n $lacks ]]; then
+        skip "$CONFIG/hanging/nfs" "$lacks"
+        return 0
+    fi
+    # The long form tries a soft mount, too.
+    crash_test hanging-nfs boots::a_pool_on_nfs_whose_server_is_out_of_reach $((LONG ? 2 : 1)) 500 nfs
 }
 
 hanging_others() {

@@ -1,0 +1,89 @@
+//! Programs that work on a mount, and may have to wait there.
+
+use std::{
+    path::Path,
+    process::{Child, Command, ExitStatus, Output, Stdio},
+    time::{Duration, Instant},
+};
+
+/// For what must come true.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// A program that was started and not waited for.
+pub struct Caller {
+    line: String,
+    child: Child,
+}
+
+impl Caller {
+    /// A line for the shell, in `dir`, without a shell that stays.
+    pub fn new(dir: &Path, line: &str) -> Self {
+        let mut command = Command::new("sh");
+        command.args(["-c", &format!("exec {line}")]).current_dir(dir);
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
+        Self { line: line.to_owned(), child }
+    }
+
+    #[track_caller]
+    pub fn still_waits(&mut self) {
+        let ended = self.child.try_wait().unwrap();
+        assert!(ended.is_none(), "{}: it was to wait, and has ended: {ended:?}", self.line);
+    }
+
+    #[track_caller]
+    pub fn leaves_when_killed(mut self) {
+        self.child.kill().unwrap();
+        self.ends();
+    }
+
+    #[track_caller]
+    pub fn succeeds(mut self) {
+        let status = self.ends();
+        assert!(status.success(), "{}: {status}", self.line);
+    }
+
+    #[track_caller]
+    pub fn fails(mut self) {
+        let status = self.ends();
+        assert!(!status.success(), "{}: it was to fail", self.line);
+    }
+
+    #[track_caller]
+    fn ends(&mut self) -> ExitStatus {
+        let begun = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status;
+            }
+            assert!(
+                begun.elapsed() < PATIENCE,
+                "{}: it does not end; who waits:\n{}",
+                self.line,
+                who_waits()
+            );
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+/// The kernel's stacks of those who cannot be interrupted.
+fn who_waits() -> String {
+    sh("for task in /proc/[0-9]*/task/*; do
+            grep -q '^State:.D' $task/status 2>/dev/null || continue
+            echo $(cat $task/comm) $(sed -n '4,12s/.* //p' $task/stack)
+        done")
+}
+
+/// A line for the shell that must succeed, and not take for ever. What it prints.
+#[track_caller]
+pub fn sh(line: &str) -> String {
+    let output = try_sh(line);
+    assert!(output.status.success(), "{line}: {output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The same, which may fail.
+pub fn try_sh(line: &str) -> Output {
+    let seconds = PATIENCE.as_secs().to_string();
+    Command::new("timeout").args(["-k", "5", &seconds, "sh", "-euc", line]).output().unwrap()
+}

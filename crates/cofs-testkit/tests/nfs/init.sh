@@ -1,0 +1,34 @@
+#!/bin/sh
+# The first process of the machine: an NFS server of a directory on its disk, and the cases. @COFS@ is the program under test, @TEST@ the
+# program that holds the cases, @ROUNDS@ how much of them is wanted.
+export PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8
+mount -t proc proc /proc && mount -t sysfs sys /sys
+modules=/usr/lib/uml/modules/$(uname -r)/kernel
+for module in fs/fuse/fuse fs/netfs/netfs fs/fscache/fscache net/sunrpc/sunrpc fs/nfs_common/grace fs/lockd/lockd fs/nfs/nfs \
+    net/dns_resolver/dns_resolver fs/nfs/nfsv4 fs/nfs_common/nfs_acl lib/oid_registry net/sunrpc/auth_gss/auth_rpcgss fs/nfsd/nfsd; do
+    insmod "$modules/$module.ko"
+done
+ip link set lo up
+mount -t tmpfs tmp /mnt && mkdir /mnt/disk /mnt/nfs /mnt/volume /mnt/clients && mount /dev/ubda /mnt/disk
+
+# What mountd would tell the server when asked: that this machine may have the export with `fsid=0` (its flags: no_subtree_check, fsid,
+# insecure). No version 3, which wants a portmapper.
+mountpoint -q /proc/fs/nfsd || mount -t nfsd nfsd /proc/fs/nfsd
+echo "nfsd 127.0.0.1 2147483647 here" >/proc/net/rpc/auth.unix.ip/channel
+echo "here /mnt/disk/export 2147483647 9218 65534 65534 0" >/proc/net/rpc/nfsd.export/channel
+printf '%s\n' 'here 1 \x00000000 2147483647 /mnt/disk/export' >/proc/net/rpc/nfsd.fh/channel
+echo -3 >/proc/fs/nfsd/versions
+echo /mnt/clients >/proc/fs/nfsd/nfsv4recoverydir
+echo tcp 2049 >/proc/fs/nfsd/portlist
+echo 4 >/proc/fs/nfsd/threads
+# Nobody has anything to reclaim: no 90 s of grace.
+echo Y >/proc/fs/nfsd/v4_end_grace
+
+COFS_TEST_BINARY=@COFS@ COFS_TEST_ROUNDS=@ROUNDS@ @TEST@ --exact cases::in_the_machine --ignored --nocapture
+# The server holds what it exports.
+echo 0 >/proc/fs/nfsd/threads
+for cache in nfsd.fh nfsd.export auth.unix.ip; do echo $(($(date +%s) + 1)) >"/proc/net/rpc/$cache/flush"; done
+sleep 0.2
+umount /mnt/disk && echo "the disk is unmounted"
+echo o >/proc/sysrq-trigger
+sleep 100
