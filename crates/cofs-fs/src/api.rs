@@ -183,8 +183,13 @@ pub trait FileSystem: Send + Sync + 'static {
     fn lookup_self(&self, ino: InodeId) -> impl Future<Output = Answer<Entry>> + Send;
     /// LOOKUP of `..`: a directory's parent; the root is its own.
     fn lookup_parent(&self, ino: InodeId) -> impl Future<Output = Answer<Entry>> + Send;
-    /// `count` look-ups of `ino` are over. Never fails, never waits.
-    fn forget(&self, ino: InodeId, count: u64);
+    /// `count` look-ups of `ino` are over. Never fails, never waits; `true` if something is left to be done that may take long, by
+    /// [`forgotten`](Self::forgotten).
+    fn forget(&self, ino: InodeId, count: u64) -> bool;
+    /// What a `forget` has left to be done. Where it is not called it is done when the mount ends.
+    fn forgotten(&self, _ino: InodeId) -> impl Future<Output = ()> + Send {
+        std::future::ready(())
+    }
     /// Makes anything but a regular file to be opened: directory, symlink, FIFO, socket, device, and mknod(2)'s file.
     fn make(&self, ctx: &Context<'_>, parent: InodeId, name: &Name, new: NewInode<'_>) -> impl Future<Output = Answer<Entry>> + Send;
     fn link(&self, ctx: &Context<'_>, ino: InodeId, parent: InodeId, name: &Name) -> impl Future<Output = Answer<Entry>> + Send;

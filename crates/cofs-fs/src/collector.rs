@@ -28,7 +28,7 @@ use cofs_placement::{LeftBehind, Placement};
 use cofs_types::{FsError, FsResult, InodeId, Layout, ObjectId, PoolId, failpoint, limits};
 use parking_lot::{Condvar, Mutex};
 
-use crate::run;
+use crate::{open_object::OpenObject, run};
 
 pub(crate) const THREAD: &str = "cofs-collector";
 
@@ -47,6 +47,8 @@ struct Shared {
     removed: AtomicU64,
     /// Inodes that a crash left unlinked while open, and that are not released yet.
     unlinked: Mutex<Vec<InodeId>>,
+    /// Objects of removed files, to be closed before they are removed.
+    closing: Mutex<Vec<Arc<OpenObject>>>,
 }
 
 pub(crate) struct Collector {
@@ -82,6 +84,17 @@ impl Collector {
     pub(crate) fn release_later(&self, ino: InodeId) {
         self.shared.unlinked.lock().push(ino);
         self.wake();
+    }
+
+    /// Closes an object whose file is gone. A close waits for what was written, so that whoever removes a file must not: he holds the
+    /// directory's lock in the kernel, and with it everybody who looks something up there.
+    pub(crate) fn close_later(&self, object: Arc<OpenObject>) {
+        let mut closing = self.shared.closing.lock();
+        if closing.len() < limits::IDLE_OBJECTS_MAX {
+            closing.push(object);
+            drop(closing);
+            self.wake();
+        }
     }
 
     /// One pass now, on this thread; the objects removed.
@@ -170,6 +183,9 @@ impl Shared {
     /// Removes batch after batch until the list is empty, or holds only what fails.
     fn pass<M: MetadataDriver>(&self, metadata: &M, placement: &Placement) -> FsResult<u64> {
         let _alone = self.pass.lock();
+        // Not under the lock of the list.
+        let closing = std::mem::take(&mut *self.closing.lock());
+        drop(closing);
         let mut failed = Failed::default();
         let mut removed = 0;
         while failed.objects.len() < limits::RECLAIM_PASS_MAX - limits::RECLAIM_BATCH && !self.stopping() {

@@ -11,7 +11,7 @@ use cofs_types::{
 
 use crate::{
     Cofs, Context, DirSink, Entry, FaceAbilities, FileSystem, HandleId, ListOf, Opened, OpenedDirectory,
-    Space, Stat, WriteFlags,
+    Space, Stat, WriteFlags, blocking,
 };
 
 #[rustfmt::skip]
@@ -34,12 +34,17 @@ impl<M: MetadataDriver> FileSystem for Cofs<M> {
     async fn lookup_parent(&self, ino: InodeId) -> FsResult<Entry> {
         self.do_lookup_parent(ino).await
     }
-    fn forget(&self, ino: InodeId, _count: u64) {
+    fn forget(&self, ino: InodeId, _count: u64) -> bool {
         // An inode that is gone gets no new look-ups: the first word of its end is its end.
         self.ghosts.forget(ino);
         self.stale_pages.take(ino);
-        self.forget_lingering(ino);
-        self.forget_inherited(ino);
+        self.lingering.has(ino) || self.inherited.has(ino)
+    }
+    async fn forgotten(&self, ino: InodeId) {
+        // What is let go is settled, released and closed.
+        blocking().await;
+        self.forget_lingering(ino).await;
+        self.forget_inherited(ino).await;
     }
     async fn make(&self, ctx: &Context<'_>, parent: InodeId, name: &Name, new: NewInode<'_>) -> FsResult<Entry> {
         self.do_make(ctx, parent, name, &new).await

@@ -58,6 +58,10 @@ impl Inherited {
         (!self.put(ino, Hold::Claimed)).then_some(ino)
     }
 
+    pub(crate) fn has(&self, ino: InodeId) -> bool {
+        self.len() > 0 && self.get(ino).is_some()
+    }
+
     fn get(&self, ino: InodeId) -> Option<Hold> {
         self.inodes.lock().get(&ino).copied()
     }
@@ -141,9 +145,9 @@ impl<M: MetadataDriver> Cofs<M> {
     }
 
     /// The kernel has nobody left who has it open.
-    pub(crate) fn forget_inherited(&self, ino: InodeId) {
+    pub(crate) async fn forget_inherited(&self, ino: InodeId) {
         if let Some(hold) = self.inherited.take(ino)
-            && let Err(error) = crate::run(self.let_go(ino, hold))
+            && let Err(error) = self.let_go(ino, hold).await
         {
             tracing::warn!(%error, %ino, "a file that was open before is settled at the next start");
         }

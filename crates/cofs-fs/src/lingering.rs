@@ -33,6 +33,10 @@ impl Lingering {
         oldest
     }
 
+    pub(crate) fn has(&self, ino: InodeId) -> bool {
+        self.count.load(Ordering::Acquire) > 0 && self.inodes.lock().contains(&ino)
+    }
+
     /// Whether `ino` was here; its claim is the caller's to give back.
     pub(crate) fn take(&self, ino: InodeId) -> bool {
         if self.count.load(Ordering::Acquire) == 0 {

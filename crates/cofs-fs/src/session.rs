@@ -55,6 +55,15 @@ impl<M: MetadataDriver> Cofs<M> {
         Ok(())
     }
 
+    /// As [`close_idle`](Self::close_idle), for a file that has just been removed: nobody waits.
+    pub(crate) fn close_idle_later(&self, ino: InodeId) {
+        if let Some(object) = self.idle.take_any(ino)
+            && self.options.remote_below
+        {
+            self.collector.close_later(object);
+        }
+    }
+
     /// Closes the object that is kept for a file nobody has open.
     pub(crate) async fn close_idle(&self, ino: InodeId) {
         if let Some(object) = self.idle.take_any(ino) {

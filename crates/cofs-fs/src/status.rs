@@ -6,7 +6,7 @@ use cofs_placement::{PoolHealth, PoolSpace};
 use cofs_types::{FileKind, FsError, FsResult, InodeId, Layout};
 use serde_json::{Value, json};
 
-use crate::{Cofs, open_inode::State};
+use crate::{Cofs, blocking, open_inode::State};
 
 impl<M: MetadataDriver> Cofs<M> {
     /// One inode: what it is and where its bytes are.
@@ -41,11 +41,13 @@ impl<M: MetadataDriver> Cofs<M> {
     }
 
     fn pool_name(&self, id: cofs_types::PoolId) -> Option<String> {
-        self.placement.space().into_iter().find(|pool| pool.id == id).map(|pool| pool.name)
+        self.placement.pool_name(id).map(str::to_owned)
     }
 
     /// The whole volume, as it is served now.
-    pub(crate) fn status(&self) -> FsResult<Bytes> {
+    pub(crate) async fn status(&self) -> FsResult<Bytes> {
+        // The pools are asked for their space.
+        blocking().await;
         let engine = self.metadata.engine_stats();
         let status = json!({
             "version": env!("CARGO_PKG_VERSION"),
@@ -79,9 +81,10 @@ impl<M: MetadataDriver> Cofs<M> {
 }
 
 fn pool_status(pool: &PoolSpace) -> Value {
-    let (health, why) = match &pool.health {
-        PoolHealth::Healthy => ("healthy", None),
-        PoolHealth::Failed { why, .. } => ("failed", Some(why)),
+    let (health, why) = match (&pool.health, pool.silent) {
+        (PoolHealth::Failed { why, .. }, _) => ("failed", Some(why.clone())),
+        (_, Some(silent)) => ("silent", Some(format!("has not answered for {} s", silent.as_secs()))),
+        _ => ("healthy", None),
     };
     json!({
         "id": pool.id.0,

@@ -63,7 +63,7 @@ fn a_removed_inode_tells_its_last_attributes_until_it_is_forgotten() {
     run(volume.fs.rmdir(&CONTEXT, InodeId::ROOT, name("d"))).unwrap();
     let ino = made.attributes.ino;
     assert_eq!((volume.stat(ino).nlink, volume.stat(ino).kind), (0, FileKind::Directory));
-    volume.fs.forget(ino, 1);
+    assert!(!volume.fs.forget(ino, 1));
     assert!(matches!(run(volume.fs.getattr(ino, None)), Err(FsError::Stale)));
 }
 
@@ -116,7 +116,9 @@ fn a_file_replaced_by_rename_goes_when_it_is_closed_and_forgotten() {
             assert_eq!(volume.stat(old).nlink, 0);
             volume.close(old, late);
         }
-        volume.fs.forget(old, 1);
+        assert!(volume.fs.forget(old, 1));
+        run(volume.fs.forgotten(old));
+        assert!(!volume.fs.forget(old, 1), "it is done once");
         assert!(matches!(run(volume.fs.open(&CONTEXT, old, RW)), Err(FsError::Stale)));
         volume.fs.collect().unwrap();
         assert_eq!(volume.objects_in_use(), 0);

@@ -113,3 +113,18 @@ fn a_listing_tells_no_attributes_that_only_the_object_has() {
     volume.close(ino, file);
     volume.close(small, other);
 }
+
+/// The caller holds the directory's lock in the kernel while he waits, and all who look something up there wait with him.
+#[test]
+fn who_removes_a_file_does_not_wait_until_its_object_is_closed() {
+    let world = World::new();
+    let volume = world.mount_with(FsOptions { remote_below: true, ..FsOptions::default() });
+    let (ino, file) = volume.create("a");
+    volume.write(ino, file, 0, &pattern(INLINE_MAX * 2, 1));
+    volume.close(ino, file);
+    let mut unlink = pin!(volume.fs.unlink(&CONTEXT, InodeId::ROOT, name("a")));
+    let polled = unlink.as_mut().poll(&mut Polling::from_waker(Waker::noop()));
+    assert!(matches!(polled, Poll::Ready(Ok(()))));
+    volume.fs.collect().unwrap();
+    assert_eq!(volume.objects_in_use(), 0);
+}

@@ -19,6 +19,7 @@ use crate::{
     abi::InHeader,
     errno::Errno,
     executor::Pool,
+    forgets::Forgets,
     interrupt::{Interrupts, Leavable},
     notify::Notifier,
     reply::Reply,
@@ -52,6 +53,7 @@ pub(crate) struct Service<F> {
     pub notifier: Arc<Notifier>,
     pub resent: Resent,
     pub interrupts: Arc<Interrupts>,
+    pub forgets: Arc<Forgets>,
     pub pool: Arc<Pool>,
 }
 
@@ -91,6 +93,12 @@ impl<F: FileSystem> Service<F> {
             Operation::Statfs => self.look(&header, Look::Space).await,
             operation if resent::is_again(&header) => self.operate_again(&ctx, &header, operation).await,
             operation => self.operate(&ctx, &header, operation).await,
+        }
+    }
+
+    fn forget(&self, ino: InodeId, count: u64) {
+        if self.fs.forget(ino, count) {
+            self.forgets.leave(ino, &self.fs, &self.pool);
         }
     }
 
@@ -162,12 +170,18 @@ impl<F: FileSystem> Service<F> {
                 return Ok(Reply::None);
             }
             Op::Destroy => return Ok(Reply::Done),
-            Op::BatchForget(list) => return Ok(whole::batch_forget(fs, list)),
+            Op::BatchForget(list) => {
+                list.iter().for_each(|(ino, count)| self.forget(ino, count));
+                return Ok(Reply::None);
+            }
             _ => {}
         }
         let ino = subject(header)?;
         match operation {
-            Op::Forget { count } => Ok(whole::forget(fs, ino, count)),
+            Op::Forget { count } => {
+                self.forget(ino, count);
+                Ok(Reply::None)
+            }
             Op::Lookup(of) => names::lookup(fs, ctx, ino, of).await,
             Op::Make { name, new } => names::make(fs, ctx, ino, name, new).await,
             Op::Link { ino: linked, name } => names::link(fs, ctx, linked, ino, name).await,
@@ -215,7 +229,9 @@ fn polled_once<T>(future: impl Future<Output = T>) -> Poll<T> {
 }
 
 /// Answers EIO for an operation that panics: whoever asked must not wait for ever.
-async fn unpanicked(operation: impl Future<Output = Result<Reply, Errno>>) -> Result<Reply, Errno> {
+pub(crate) async fn unpanicked(
+    operation: impl Future<Output = Result<Reply, Errno>>,
+) -> Result<Reply, Errno> {
     let mut operation = pin!(operation);
     poll_fn(|cx| {
         catch_unwind(AssertUnwindSafe(|| operation.as_mut().poll(cx))).unwrap_or_else(|_| {

@@ -13,6 +13,7 @@ mod dev_fuse;
 mod dispatch;
 mod errno;
 mod executor;
+mod forgets;
 mod handle;
 mod interrupt;
 mod memory;

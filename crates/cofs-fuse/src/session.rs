@@ -61,6 +61,7 @@ impl<F: FileSystem> Session<F> {
             notifier: notifier.clone(),
             resent: resumes.unwrap_or_default(),
             interrupts: interrupts.clone(),
+            forgets: Arc::default(),
             pool: pool.clone(),
         });
         let interrupts = interrupts.start().map_err(MountError::Thread)?;

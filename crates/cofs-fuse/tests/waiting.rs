@@ -163,3 +163,28 @@ fn more_that_wait_than_there_are_places_anywhere_all_come_to_their_end() {
         gated.end(callers);
     }
 }
+
+#[test]
+fn what_forgets_leave_to_be_done_holds_up_nobody_and_takes_one_thread() {
+    for transport in TRANSPORTS {
+        let Some(gated) = Gated::new(transport) else { continue };
+        let file = File::create(gated.on.path("another")).unwrap();
+        gated.on.fs.slow_forgets.store(true, Ordering::Relaxed);
+        // More than there are threads, or places.
+        for number in 0..2 * limits::BLOCKING_THREADS_MAX {
+            let path = gated.on.path(&format!("forgotten{number}"));
+            fs::write(&path, "bytes").unwrap();
+            fs::remove_file(&path).unwrap();
+        }
+        gated.waits(1);
+        gated.quick_work();
+        let another = spawn(move || file.sync_all().unwrap());
+        gated.waits(2);
+        // All of them, and those of the quick work.
+        let Gated { on, open, waiting } = gated;
+        drop(open);
+        another.join().unwrap();
+        eventually("all are done", || waiting.load(Ordering::SeqCst) > 2 * limits::BLOCKING_THREADS_MAX);
+        on.end();
+    }
+}

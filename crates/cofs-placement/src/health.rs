@@ -37,6 +37,8 @@ pub struct Health {
     /// Mirrors `state.failure`, so that the usual case costs one load.
     failed: AtomicBool,
     state: Mutex<State>,
+    /// Held by who looks, which may take long. Nobody waits for him: what was known before must do.
+    looking: Mutex<()>,
 }
 
 /// What a look at the pool found.
@@ -55,6 +57,7 @@ impl Health {
             identity: Identity::new(config, volume),
             failed: AtomicBool::new(true),
             state: Mutex::new(State { failure: Some(Mismatch::Absent), looked: None }),
+            looking: Mutex::new(()),
         }
     }
 
@@ -64,17 +67,17 @@ impl Health {
 
     /// Looks at the identity unless that was done within the interval (and `force` is not set).
     pub fn look(&self, force: bool) -> Look {
-        let mut state = self.state.lock();
-        let recent = state.looked.is_some_and(|looked| looked.elapsed() < POOL_PROBE_INTERVAL);
-        if recent && !force {
-            return if state.failure.is_some() { Look::Failed } else { Look::Same };
+        let recent = self.state.lock().looked.is_some_and(|looked| looked.elapsed() < POOL_PROBE_INTERVAL);
+        let alone = if recent && !force { None } else { self.looking.try_lock() };
+        if alone.is_none() {
+            return if self.is_failed() { Look::Failed } else { Look::Same };
         }
         let (look, failure) = match self.probe() {
             Ok(look) => (look, None),
             Err(mismatch) => (Look::Failed, Some(mismatch)),
         };
         self.failed.store(failure.is_some(), Ordering::Release);
-        *state = State { failure, looked: Some(Instant::now()) };
+        *self.state.lock() = State { failure, looked: Some(Instant::now()) };
         look
     }
 

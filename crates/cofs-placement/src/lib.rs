@@ -14,6 +14,7 @@ mod directory_store;
 mod faulty_store;
 mod filler;
 mod format;
+mod free_space;
 mod health;
 mod identity;
 mod numbers;

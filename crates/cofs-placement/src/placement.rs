@@ -184,7 +184,7 @@ impl Placement {
 
     /// An object for `ino`, preferably on `tier`.
     ///
-    /// Pools that refused or failed within the last second come last, those of another tier after those
+    /// Pools that refused or failed within the last second, or do not answer, come last, those of another tier after those
     /// of the right one; among equals the chance is proportional to the free space. If none has an object
     /// the error is that of the pool asked first: `NoSpace`, `ReadOnly`, `Backing` with the errno below.
     pub fn take_on(&self, ino: InodeId, tier: Option<Tier>) -> FsResult<Taken> {
@@ -209,7 +209,8 @@ impl Placement {
         let rank = |pool: &Pool| (pool.is_refusing(), tier.is_some_and(|tier| tier != pool.config.tier));
         let ranks: Vec<_> = left.iter().map(|pool| rank(pool)).collect();
         let best = ranks.iter().min()?;
-        let weight = |pool: &Pool| u128::from(pool.space().map_or(0, |space| space.available_bytes)) + 1;
+        let weight =
+            |pool: &Pool| u128::from(pool.known_space().map_or(0, |space| space.available_bytes)) + 1;
         let equals: Vec<(usize, u128)> = left
             .iter()
             .zip(&ranks)
@@ -250,7 +251,13 @@ impl Placement {
         self.pool(id.pool())?.remove(id.sequence())
     }
 
-    /// Every pool's space and health, at most a second old.
+    /// What the volume calls a pool; `None` if it has no such pool.
+    pub fn pool_name(&self, id: PoolId) -> Option<&str> {
+        self.pool(id).ok().map(|pool| pool.config.name.as_str())
+    }
+
+    /// Every pool's space and health, at most a second old. Waits at most [`POOL_PATIENCE`](cofs_types::limits::POOL_PATIENCE) for
+    /// each pool that is not failed.
     pub fn space(&self) -> Vec<PoolSpace> {
         self.pools.iter().map(Pool::report).collect()
     }

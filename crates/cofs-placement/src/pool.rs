@@ -33,6 +33,7 @@ use uuid::Uuid;
 use crate::{
     ObjectFile, PoolConfig, PoolSpace, Taken,
     filler::Signal,
+    free_space::FreeSpace,
     health::{Health, Look, suspicious},
     numbers::Numbers,
     object_directory::{Directories, ObjectDirectory},
@@ -60,7 +61,7 @@ pub struct Pool {
     health: Health,
     /// Set once the file system below said that it has no extended attributes.
     sidecar: AtomicBool,
-    space: Mutex<Option<(Instant, Space)>>,
+    free: FreeSpace,
     /// The last time an object could not be had; others are asked first for a while.
     refused: Mutex<Option<Instant>>,
     /// Directories in which something was removed: perhaps empty now.
@@ -87,13 +88,13 @@ impl Pool {
         health.refusal()?;
         Ok(Self {
             config,
+            free: FreeSpace::new(Arc::clone(&store)),
             store,
             numbers: Numbers::new(boot),
             directories: Directories::default(),
             ready: Ready::default(),
             health,
             sidecar: AtomicBool::new(false),
-            space: Mutex::new(None),
             refused: Mutex::new(None),
             emptied: Mutex::default(),
             left_behind: Mutex::default(),
@@ -123,7 +124,7 @@ impl Pool {
         self.numbers.detach();
         self.directories.forget_all();
         self.ready.close_files();
-        *self.space.lock() = None;
+        self.free.forget();
     }
 
     /// Runs `call`, an operation below; an error that looks as if the pool were gone makes it be looked at.
@@ -419,20 +420,18 @@ impl Pool {
     /// Whether others should be asked for an object first.
     pub fn is_refusing(&self) -> bool {
         self.health.is_failed()
+            || self.free.silent().is_some()
             || self.refused.lock().is_some_and(|since| since.elapsed() < POOL_PROBE_INTERVAL)
     }
 
-    /// statvfs, at most a second old; nothing of a failed pool.
+    /// statvfs: see [`FreeSpace::get`]; nothing of a failed pool.
     pub fn space(&self) -> FsResult<Space> {
-        self.ensure()?;
-        if let Some((when, space)) = *self.space.lock()
-            && when.elapsed() < POOL_PROBE_INTERVAL
-        {
-            return Ok(space);
-        }
-        let space = self.run("statvfs of a pool", || self.store.space())?;
-        *self.space.lock() = Some((Instant::now(), space));
-        Ok(space)
+        self.run("statvfs of a pool", || self.free.get())
+    }
+
+    /// The same for who must not wait: what was said last.
+    pub fn known_space(&self) -> Option<Space> {
+        if self.health.is_failed() { None } else { self.free.known().or_else(|| self.space().ok()) }
     }
 
     pub fn report(&self) -> PoolSpace {
@@ -442,6 +441,7 @@ impl Pool {
             name: self.config.name.clone(),
             tier: self.config.tier,
             health: self.health.report(),
+            silent: self.free.silent(),
             space,
             ready: self.ready.len(),
         }

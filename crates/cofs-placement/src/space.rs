@@ -1,5 +1,7 @@
 //! What the pools hold and how they are.
 
+use std::time::Duration;
+
 use cofs_types::PoolId;
 
 use crate::{Tier, store::Space};
@@ -22,7 +24,9 @@ pub struct PoolSpace {
     pub name: String,
     pub tier: Tier,
     pub health: PoolHealth,
-    /// Zero while the pool is failed. At most a second old.
+    /// For how long it has not said how much space it has, if that is unusually long: whatever is asked of it may take as long.
+    pub silent: Option<Duration>,
+    /// Zero while the pool is failed. At most a second old, if it is not silent.
     pub space: Space,
     /// Objects created ahead of need.
     pub ready: usize,

@@ -192,8 +192,8 @@ impl FileSystemSubject {
         let open: Vec<_> = self.slots.iter().flatten().map(|slot| slot.ino).collect();
         self.lookups.retain(|ino, count| {
             let keep = open.contains(ino);
-            if !keep {
-                self.fs.forget(*ino, *count);
+            if !keep && self.fs.forget(*ino, *count) {
+                run(self.fs.forgotten(*ino));
             }
             keep
         });

@@ -142,6 +142,8 @@ pub const FUSE_BUFFERS_BYTES: usize = 16 << 20;
 pub const FUSE_BUFFERS_BYTES_PER_CPU: usize = 1 << 20;
 /// Requests in the background (read-ahead, releases) that the kernel may have under way.
 pub const FUSE_BACKGROUND_MAX: u16 = 64;
+/// Inodes that the kernel has forgotten and for which something is still to be done.
+pub const FUSE_FORGETS_MAX: usize = 1 << 16;
 /// Inodes and entries that the kernel is still to be told to forget.
 pub const FUSE_RECALLS_MAX: usize = 1 << 20;
 /// Bytes that wait to be put into the kernel's page cache unasked; what is beyond is not put there.
@@ -165,6 +167,8 @@ pub const LOAD_BATCH: usize = 1000;
 pub const GATHERED_TIMES_LAG: Duration = Duration::from_secs(1);
 /// How often a failed pool is looked at again, and how old a pool's free space may be.
 pub const POOL_PROBE_INTERVAL: Duration = Duration::from_secs(1);
+/// How long a pool is waited for that is asked for its free space; then what it said before must do.
+pub const POOL_PATIENCE: Duration = Duration::from_secs(1);
 /// The longest pause of the filler after errors.
 pub const FILLER_BACKOFF_MAX: Duration = Duration::from_secs(5);
 /// How long the name of a new object may wait to be made durable in the background.

@@ -94,9 +94,9 @@ impl<M: MetadataDriver> Cofs<M> {
     }
 
     /// The kernel will not open this inode any more.
-    pub(crate) fn forget_lingering(&self, ino: InodeId) {
+    pub(crate) async fn forget_lingering(&self, ino: InodeId) {
         if self.lingering.take(ino)
-            && let Err(error) = crate::run(self.unclaim(ino))
+            && let Err(error) = self.unclaim(ino).await
         {
             tracing::warn!(%error, %ino, "a replaced file stays until the next start");
         }
@@ -110,8 +110,8 @@ impl<M: MetadataDriver> Cofs<M> {
             Fate::Kept => {
                 self.ghosts.put(&removed.node.attributes);
                 if self.opens.mark_unlinked(ino) {
-                    // Here and not when the kernel forgets it, which must not wait.
-                    self.close_idle(ino).await;
+                    // Here and not when the kernel forgets it, which may be late.
+                    self.close_idle_later(ino);
                     return Ok(());
                 }
                 // Its last close came between the commit and here, and did not know.
@@ -120,7 +120,7 @@ impl<M: MetadataDriver> Cofs<M> {
             Fate::Gone => {
                 self.ghosts.put(&removed.node.attributes);
                 if removed.node.layout != Layout::Inline {
-                    self.close_idle(ino).await;
+                    self.close_idle_later(ino);
                     self.collector.wake();
                 }
                 Ok(())

@@ -13,7 +13,7 @@ const BLOCK_BYTES: u64 = 4096;
 impl<M: MetadataDriver> Cofs<M> {
     pub(crate) async fn do_statfs(&self) -> FsResult<Space> {
         // The space of the pools is cached; asking for it anew may wait.
-        self.before_call_below().await;
+        blocking().await;
         let mut space = Space {
             block_bytes: BLOCK_BYTES as u32,
             name_bytes_max: limits::NAME_BYTES_MAX as u32,

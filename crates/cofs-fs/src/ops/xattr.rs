@@ -33,7 +33,7 @@ impl<M: MetadataDriver> Cofs<M> {
         }
         match name.as_bytes() {
             INFO => self.info(ino).await,
-            STATUS if ino == InodeId::ROOT => self.status(),
+            STATUS if ino == InodeId::ROOT => self.status().await,
             _ => Err(FsError::NoAttribute),
         }
     }

@@ -77,7 +77,9 @@ impl FileSystem for Fixed {
         self.entry(InodeId::ROOT)
     }
 
-    fn forget(&self, _: InodeId, _: u64) {}
+    fn forget(&self, _: InodeId, _: u64) -> bool {
+        false
+    }
 
     async fn make(&self, _: &Context<'_>, _: InodeId, _: &Name, _: NewInode<'_>) -> FsResult<Entry> {
         Err(NOT_HERE)

@@ -40,6 +40,9 @@ pub struct NullFs {
     /// To look at attributes and space takes as long as a sync.
     #[allow(dead_code, reason = "for the tests, which share this file")]
     pub slow_looks: AtomicBool,
+    /// A FORGET leaves something to be done that takes as long as a sync.
+    #[allow(dead_code, reason = "for the tests, which share this file")]
+    pub slow_forgets: AtomicBool,
     abilities: Mutex<FaceAbilities>,
     pub detached: AtomicUsize,
 }
@@ -54,6 +57,7 @@ impl NullFs {
             flush,
             backing: Mutex::default(),
             slow_looks: AtomicBool::new(false),
+            slow_forgets: AtomicBool::new(false),
             abilities: Mutex::default(),
             detached: AtomicUsize::new(0),
         };
@@ -255,11 +259,16 @@ impl FileSystem for NullFs {
         Ok(self.entry(&self.node(parent)?))
     }
 
-    fn forget(&self, ino: InodeId, count: u64) {
-        let Ok(shared) = self.node(ino) else { return };
+    fn forget(&self, ino: InodeId, count: u64) -> bool {
+        let Ok(shared) = self.node(ino) else { return false };
         let mut node = shared.lock();
         node.lookups = node.lookups.saturating_sub(count);
         self.drop_if_unused(ino, &node);
+        self.slow_forgets.load(Ordering::Relaxed)
+    }
+
+    async fn forgotten(&self, _: InodeId) {
+        self.sync().await;
     }
 
     async fn make(&self, ctx: &Context<'_>, parent: InodeId, name: &Name, new: NewInode<'_>) -> FsResult<Entry> {
