@@ -49,8 +49,7 @@ hanging_nfs() {
         skip "$CONFIG/hanging/nfs" "$lacks"
         return 0
     fi
-    # The long form tries a soft mount, too.
-    crash_test hanging-nfs boots::a_pool_on_nfs_whose_server_is_out_of_reach $((LONG ? 2 : 1)) 500 nfs
+    crash_test hanging-nfs boots::a_pool_on_nfs_whose_server_is_out_of_reach 1 300 nfs
 }
 
 hanging_others() {

@@ -43,12 +43,6 @@ impl Caller {
     }
 
     #[track_caller]
-    pub fn fails(mut self) {
-        let status = self.ends();
-        assert!(!status.success(), "{}: it was to fail", self.line);
-    }
-
-    #[track_caller]
     fn ends(&mut self) -> ExitStatus {
         let begun = Instant::now();
         loop {

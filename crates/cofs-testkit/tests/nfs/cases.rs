@@ -18,23 +18,13 @@ const FILE_BYTES: usize = 1 << 20;
 
 type Case = (&'static str, fn());
 
-/// The second takes long: the client gives a request up when its connection has been dead for a while, and there are several.
-const CASES: [Case; 2] = [("a hard mount waits", hard), ("a soft mount fails", soft)];
-
-/// What is tried: the first case in one round, all in more.
-pub fn wanted() -> impl Iterator<Item = Case> {
-    CASES.into_iter().take(rounds())
-}
-
-pub fn rounds() -> usize {
-    std::env::var("COFS_TEST_ROUNDS").map_or(1, |rounds| rounds.parse().unwrap())
-}
+pub const CASES: [Case; 1] = [("a hard mount waits", hard)];
 
 #[test]
 #[ignore = "run by boots, in a machine of its own"]
 fn in_the_machine() {
     println!();
-    for (name, case) in wanted() {
+    for (name, case) in CASES {
         match panic::catch_unwind(case) {
             Ok(()) => println!("ok {name}"),
             Err(_) => println!("FAILED {name}"),
@@ -160,25 +150,5 @@ fn hard() {
     volume.has(5, &bytes(4));
     assert!(fs::read(volume.large.join("../copy")).unwrap() == bytes(7));
     (6..FILES).for_each(|number| volume.has(number, &bytes(number)));
-    volume.end();
-}
-
-/// What wants the server fails, and does not hang for ever; when it is back all goes on.
-fn soft() {
-    let volume = Volume::new("soft", "soft,timeo=10,retrans=1");
-    network(false);
-    let failing = ["dd if=/dev/zero of=1 bs=64K count=4 conv=notrunc,fsync status=none", "cat 8"];
-    let failing = failing.map(|line| volume.start(line));
-    volume.others_go_on(20);
-    failing.into_iter().for_each(Caller::fails);
-    volume.others_go_on(5);
-    sh(&format!("df {MOUNT}"));
-    assert_ne!(volume.pool_health(), "healthy");
-    network(true);
-    sh(&format!("cd {}; until cat 8 >/dev/null; do sleep 0.2; done 2>/dev/null", volume.large.display()));
-    volume.start("dd if=/dev/zero of=1 bs=64K count=4 conv=notrunc,fsync status=none").succeeds();
-    volume.start("dd if=/dev/zero of=new bs=64K count=16 conv=fsync status=none").succeeds();
-    assert_eq!(volume.pool_health(), "healthy");
-    (2..FILES).for_each(|number| volume.has(number, &bytes(number)));
     volume.end();
 }
