@@ -11,13 +11,14 @@
 //! - a failed sync poisons the engine: no later call reports success. A failed commit is not seen, and the next may succeed.
 //!
 //! The engines: [`EmbeddedEngine`] (RocksDB, the default), [`MemoryEngine`] (tests and simulation, with a
-//! model of a power cut) and [`FaultEngine`] (any other engine, failing to order). The same conformance
-//! suite runs against all of them (`tests/conformance.rs`).
+//! model of a power cut), [`FaultEngine`] (any other engine, failing to order) and [`OverlayEngine`] (any other engine, only read, with
+//! the changes in memory). The same conformance suite runs against all of them (`tests/conformance.rs`).
 
 mod embedded;
 mod engine;
 mod fault;
 mod memory;
+mod overlay;
 
 pub use embedded::{BACKGROUND_THREADS, EmbeddedEngine, EmbeddedOptions, KeyShape};
 pub use engine::{
@@ -25,3 +26,4 @@ pub use engine::{
 };
 pub use fault::{Call, Fault, FaultEngine, FaultPlan};
 pub use memory::MemoryEngine;
+pub use overlay::OverlayEngine;

@@ -9,7 +9,9 @@ use std::{
 };
 
 use cofs_engine::{Batch, Bytes, Change, Durability, Engine, Guard, Outcome};
-use common::{Factory, changes, commit, delete, embedded, faultless, guard, memory, put, scan, synced};
+use common::{
+    Factory, changes, commit, delete, embedded, faultless, guard, memory, overlay, put, scan, synced,
+};
 use proptest::{prelude::*, test_runner::TestRunner};
 use rand::{Rng as _, SeedableRng as _, rngs::SmallRng};
 
@@ -18,6 +20,7 @@ macro_rules! suite {
     ($($test:ident),* $(,)?) => {
         mod on_memory { $(#[test] fn $test() { super::$test(super::memory); })* }
         mod on_fault_over_memory { $(#[test] fn $test() { super::$test(super::faultless); })* }
+        mod on_overlay { $(#[test] fn $test() { super::$test(super::overlay); })* }
         mod on_embedded { $(#[test] fn $test() { super::$test(super::embedded); })* }
     };
 }

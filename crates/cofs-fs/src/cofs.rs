@@ -58,6 +58,9 @@ impl<M: MetadataDriver> Cofs<M> {
     ///
     /// The work is bounded by the number of files that were open. Errors: those of the metadata; an object
     /// that cannot be reached leaves its file as it is, for the next start or `fsck`.
+    ///
+    /// Read-only, nothing is collected, and what a crash left unlinked waits for a start that may write. The metadata must take
+    /// commits all the same: they may stay in memory.
     pub fn open(parts: VolumeParts<M>) -> FsResult<Self> {
         let metadata = Arc::new(parts.metadata);
         let (mut recovered, mut unlinked) = recovery::recover(metadata.as_ref(), &parts.placement)?;
@@ -67,7 +70,13 @@ impl<M: MetadataDriver> Cofs<M> {
             inherited.hold_unlinked(&parts.opens, std::mem::take(&mut unlinked))?;
             recovered.released = 0;
         }
-        let collector = Collector::start(Arc::clone(&metadata), Arc::clone(&parts.placement), unlinked)?;
+        let collector = match parts.options.read_only {
+            false => Collector::start(Arc::clone(&metadata), Arc::clone(&parts.placement), unlinked)?,
+            true => {
+                recovered.released = 0;
+                Collector::at_rest()
+            }
+        };
         Ok(Self {
             inline_max: metadata.options().inline_bytes_max.into(),
             metadata,
@@ -105,8 +114,9 @@ impl<M: MetadataDriver> Cofs<M> {
         &self.metadata
     }
 
-    /// Removes what is on the reclaim list, now; returns how many objects went.
+    /// Removes what is on the reclaim list, now; returns how many objects went. Errors: `ReadOnly` on a read-only mount.
     pub fn collect(&self) -> FsResult<u64> {
+        self.check_writable()?;
         self.collector.collect(self.metadata.as_ref(), &self.placement)
     }
 

@@ -75,6 +75,11 @@ impl Collector {
         Ok(Self { shared, thread: Mutex::new(Some(thread)) })
     }
 
+    /// One that removes nothing, of a volume that is only read.
+    pub(crate) fn at_rest() -> Self {
+        Self { shared: Arc::default(), thread: Mutex::new(None) }
+    }
+
     /// There may be something on the list.
     pub(crate) fn wake(&self) {
         self.shared.wake();

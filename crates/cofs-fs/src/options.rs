@@ -27,6 +27,7 @@ impl AtimeMode {
 /// Options of one mount.
 #[derive(Clone, Debug, Default)]
 pub struct FsOptions {
+    /// Nothing is changed, neither for the callers nor behind their backs: see [`Cofs::open`](crate::Cofs::open).
     pub read_only: bool,
     pub atime: AtimeMode,
     /// Who mounted it; beside root, this user may start a collection (`cofs.gc`).

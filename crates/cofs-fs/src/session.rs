@@ -249,7 +249,8 @@ impl<M: MetadataDriver> Cofs<M> {
         let state = std::mem::take(state);
         if let Some(object) = state.object
             && !inode.poisoned()
-            && object.file.writable()
+            // One that could not be opened for writing serves readers only: the next open may do better.
+            && (object.file.writable() || self.options.read_only)
             && !self.opens.is_unlinked(inode.ino)
         {
             self.idle.put(inode.ino, object);

@@ -24,6 +24,7 @@ mod owner;
 mod path;
 mod placement;
 mod pool;
+mod read_only_store;
 mod ready;
 mod recovery;
 mod reservation;

@@ -132,6 +132,12 @@ impl Numbers {
         self.state.lock().look_from
     }
 
+    /// The same, where the reservations may not have been read yet, and where they cannot be written.
+    pub fn look_from_in(&self, store: &dyn BackingStore) -> io::Result<u64> {
+        let known = Some(self.state.lock()).filter(|state| state.loaded).map(|state| state.look_from);
+        known.map_or_else(|| ReservationFile::look(store).map(|found| found.look_from), Ok)
+    }
+
     /// Where the window begins after the next reservation, at most: every start after a crash makes one, so that numbers go by
     /// without any object.
     pub fn look_from_at_most(&self) -> u64 {

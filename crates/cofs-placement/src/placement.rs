@@ -21,6 +21,7 @@ use crate::{
     format,
     path::{self, DirectoryNumber},
     pool::Pool,
+    read_only_store::ReadOnlyStore,
     recovery::LeftBehind,
     scan::{self, FoundObject},
     store::{At, BackingStore, OpenMode},
@@ -73,8 +74,7 @@ impl Placement {
             }
             _ => {}
         }
-        let store: Arc<dyn BackingStore> = Arc::new(DirectoryStore::new(&config.directory));
-        format::format(&store, config, volume)
+        format::format(&directory(config), config, volume)
     }
 
     /// Opens the pools of `volume`. A pool that is not there opens as failed, and heals when it is.
@@ -82,8 +82,15 @@ impl Placement {
     /// An error only for what no waiting heals: [`FsError::Corrupt`] for an identity that this program
     /// cannot read, and nonsensical configurations.
     pub fn open(pools: &[PoolConfig], volume: Uuid) -> FsResult<Self> {
+        let pools = pools.iter().map(|config| (config.clone(), directory(config))).collect();
+        Self::open_with(pools, volume, boot_id())
+    }
+
+    /// As [`open`](Self::open), for reading: nothing below is changed, and need not be changeable. What would change something
+    /// fails with [`FsError::ReadOnly`].
+    pub fn open_for_reading(pools: &[PoolConfig], volume: Uuid) -> FsResult<Self> {
         let store = |config: &PoolConfig| -> Arc<dyn BackingStore> {
-            Arc::new(DirectoryStore::new(&config.directory))
+            Arc::new(ReadOnlyStore::new(directory(config)))
         };
         let pools = pools.iter().map(|config| (config.clone(), store(config))).collect();
         Self::open_with(pools, volume, boot_id())
@@ -321,6 +328,10 @@ impl Placement {
             .or_else(|| self.pools.iter().find(|pool| pool.config.id == id))
             .ok_or_else(|| FsError::corrupt(format!("the volume has no pool {}", id.0)))
     }
+}
+
+fn directory(config: &PoolConfig) -> Arc<dyn BackingStore> {
+    Arc::new(DirectoryStore::new(&config.directory))
 }
 
 impl Drop for Placement {

@@ -54,7 +54,16 @@ impl ReservationFile {
 
     /// Reads the newest slot; `InvalidData` if neither is legible.
     pub fn open(store: &dyn BackingStore) -> io::Result<Self> {
-        let file = store.open(At::root(FILE), OpenMode::ReadWrite)?;
+        Self::open_as(store, OpenMode::ReadWrite)
+    }
+
+    /// What the newest slot says, of a pool that may not be writable. Errors: as of [`open`](Self::open).
+    pub fn look(store: &dyn BackingStore) -> io::Result<Reservation> {
+        Self::open_as(store, OpenMode::Read).map(|found| found.current)
+    }
+
+    fn open_as(store: &dyn BackingStore, mode: OpenMode) -> io::Result<Self> {
+        let file = store.open(At::root(FILE), mode)?;
         let mut newest: Option<(u64, Reservation)> = None;
         for slot in 0..2 {
             let mut bytes = [0; SLOT_BYTES];

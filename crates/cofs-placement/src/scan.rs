@@ -41,9 +41,10 @@ pub enum FoundObject {
 type Visit<'a> = &'a mut dyn FnMut(FoundObject) -> FsResult<()>;
 
 pub fn scan(pool: &Pool, visit: Visit<'_>) -> FsResult<()> {
-    pool.run("read the reservations of a pool", || pool.numbers.load(&*pool.store))?;
+    let look_from =
+        pool.run("read the reservations of a pool", || pool.numbers.look_from_in(&*pool.store))?;
     let lowest = pool.ready.lowest().unwrap_or(u64::MAX);
-    let driver_from = lowest.min(pool.numbers.look_from());
+    let driver_from = lowest.min(look_from);
     let mut scan = Scan { pool, driver_from, visit };
     for top in scan.directories(path::OBJECTS, path::parse_top)? {
         for middle in scan.directories(&path::top_path(top), path::parse_index)? {

@@ -91,6 +91,9 @@ pub const YOUNG_SLOT_BITS: usize = 1 << 26;
 pub const INODE_RESERVATION: u64 = 1 << 20;
 /// Bytes that the embedded engine may hold: block cache, filters, memtables and record cache together.
 pub const ENGINE_MEMORY_BYTES: usize = 384 << 20;
+/// What is put right in memory where a volume is opened for reading only: some 500 bytes for each file that was open for writing at
+/// a crash.
+pub const OVERLAY_BYTES_MAX: usize = 256 << 20;
 
 /// Directories of which is remembered how their files ended (large or small).
 pub const LEARNED_DIRECTORIES_MAX: usize = 8192;

@@ -46,13 +46,26 @@ impl Failure {
 
     /// Something about `path` failed below.
     pub fn io(what: &str, path: &Path, source: &io::Error) -> Self {
-        Self::new(format!("{what} {}: {}", path.display(), plain(source)))
+        let failure = Self::new(format!("{what} {}: {}", path.display(), plain(source)));
+        Self { next: remedy(source.kind()).map(str::to_owned), ..failure }
     }
 
     /// Puts what was being done before the cause.
     pub fn within(mut self, doing: impl fmt::Display) -> Self {
         self.what = format!("{doing}: {}", self.what);
         self
+    }
+}
+
+/// What can be done about an error of a file system that we know no more of.
+fn remedy(kind: io::ErrorKind) -> Option<&'static str> {
+    match kind {
+        io::ErrorKind::PermissionDenied => Some("do it as its owner or as root, or get the permission first"),
+        io::ErrorKind::ReadOnlyFilesystem => {
+            Some("have that file system mounted for writing, or name another place")
+        }
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Some("make room there and try again"),
+        _ => None,
     }
 }
 
@@ -64,11 +77,22 @@ pub fn plain(error: &io::Error) -> String {
     chars.next().map(|first| first.to_lowercase().chain(chars).collect()).unwrap_or_default()
 }
 
+/// Without the ` (os error 13)` of Rust's I/O errors.
+fn without_numbers(line: &str) -> String {
+    const MARK: &str = " (os error ";
+    let mut parts = line.split(MARK);
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |all, part| match part.split_once(')') {
+        Some((number, rest)) if number.bytes().all(|byte| byte.is_ascii_digit()) => all + rest,
+        _ => all + MARK + part,
+    })
+}
+
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // One line, whatever a library below put into its message.
         let line = self.what.split_whitespace().collect::<Vec<_>>().join(" ");
-        f.write_str(&line)?;
+        f.write_str(&without_numbers(&line))?;
         match &self.next {
             Some(next) => write!(f, "; {next}"),
             None => Ok(()),
@@ -113,6 +137,15 @@ mod tests {
     fn a_failure_is_one_line() {
         let failure = Failure::new("a\nb").within("mount").next("try c");
         assert_eq!(failure.to_string(), "mount: a b; try c");
+    }
+
+    #[test]
+    fn numbers_of_errors_are_for_programmers() {
+        let said = |text: &str| Failure::new(text).to_string();
+        assert_eq!(said("a: denied (os error 13), b: full (os error 28)"), "a: denied, b: full");
+        assert_eq!(said("a (os error) (os error x)"), "a (os error) (os error x)");
+        let failure = Failure::io("cannot read", Path::new("/x"), &io::Error::from_raw_os_error(13));
+        assert!(failure.to_string().starts_with("cannot read /x: permission denied; do it as"), "{failure}");
     }
 
     #[test]

@@ -9,53 +9,14 @@ use std::{
         fs::{MetadataExt, PermissionsExt},
         net::UnixDatagram,
     },
-    path::{Path, PathBuf},
-    process::{Child, Command},
+    path::Path,
+    process::Command,
 };
 
-use common::{Mounted, cofs, format, path_str, run, scratch, skip, wait_for};
-use rustix::process::{Pid, Signal, kill_process};
-
-fn is_mounted(dir: &Path) -> bool {
-    fs::read_to_string("/proc/self/mountinfo").unwrap().contains(&format!(" {} ", dir.display()))
-}
-
-/// A mount in the foreground, as a service manager would start it; taken away when it goes out of scope.
-struct Foreground {
-    process: Child,
-    dir: PathBuf,
-}
-
-impl Foreground {
-    fn start(mut command: Command, dir: &Path) -> Self {
-        fs::create_dir_all(dir).unwrap();
-        let child = Self { process: command.spawn().unwrap(), dir: dir.to_owned() };
-        wait_for("the mount appears", || is_mounted(dir));
-        child
-    }
-
-    fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.process), signal).unwrap();
-    }
-
-    #[track_caller]
-    fn ends_well(&mut self) {
-        let status = self.process.wait().unwrap();
-        assert!(status.success(), "{status}");
-    }
-}
-
-impl Drop for Foreground {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-        let _ = Command::new("fusermount3").args(["-u", "-z", "-q"]).arg(&self.dir).output();
-    }
-}
-
-fn foreground(store: &str, dir: &Path) -> Foreground {
-    Foreground::start(cofs(&["mount", store, dir.to_str().unwrap()]), dir)
-}
+use common::{
+    Foreground, Mounted, cofs, foreground, format, is_mounted, path_str, run, scratch, skip, wait_for,
+};
+use rustix::process::Signal;
 
 #[test]
 fn what_is_written_is_there_after_a_remount() {

@@ -167,6 +167,9 @@ fn a_pool_that_is_away_is_told_and_nothing_is_taken_for_lost() {
     assert_eq!(code, Some(4 + 8), "{report}");
     assert!(report["problems"].to_string().contains("cannot be read"), "{report}");
     assert!(!report["problems"].to_string().contains("missing"), "{report}");
+    let status: serde_json::Value =
+        serde_json::from_str(&run(&["status", &store, "--output", "json"])).unwrap();
+    assert_eq!(status["pools"][0]["health"], "failed", "{status}");
     fs::rename(&away, format!("{store}/pool")).unwrap();
     assert_eq!(fsck(&store, &[]).0, Some(0));
 }

@@ -5,7 +5,7 @@ use std::{ops::ControlFlow, path::Path, sync::Arc};
 
 use cofs_engine::{
     Batch, Change, Durability, EmbeddedEngine, EmbeddedOptions, Engine, FaultEngine, FaultPlan, Guard,
-    MemoryEngine, Outcome,
+    MemoryEngine, Outcome, OverlayEngine,
 };
 
 pub const MEMORY_BYTES: usize = 16 << 20;
@@ -26,6 +26,10 @@ pub fn memory() -> Subject {
 pub fn faultless() -> Subject {
     let engine = FaultEngine::new(Arc::new(MemoryEngine::new()), FaultPlan::new());
     Subject { engine: Arc::new(engine), _directory: None }
+}
+
+pub fn overlay() -> Subject {
+    Subject { engine: Arc::new(OverlayEngine::new(Arc::new(MemoryEngine::new()), 1 << 30)), _directory: None }
 }
 
 pub fn embedded() -> Subject {

@@ -41,6 +41,10 @@ impl<M: MetadataDriver> Cofs<M> {
         self.placement.stop_filler();
         self.collector.stop();
         self.idle.clear();
+        if self.options.read_only {
+            // Whatever has become of the pools, there is nothing to bring there.
+            return first.and(self.metadata.close().await);
+        }
         first = first.and(self.placement.sync());
         let closed = self.metadata.close().await;
         failpoint("fs.detach.closed");

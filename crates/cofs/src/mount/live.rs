@@ -111,6 +111,11 @@ pub fn collect(mount: &Mount) -> Done {
             "{} may only be collected by root and by who mounted it",
             mount.point.display()
         )),
+        Errno::ROFS => {
+            let shown = mount.point.display();
+            Failure::new(format!("{shown} is mounted read-only, and nothing is removed there"))
+                .next(format!("unmount it (cofs umount {shown}) and name its store"))
+        }
         errno => Failure::io("cannot collect", &mount.point, &errno.into()),
     })
 }

@@ -9,7 +9,7 @@ use crate::{
     output::{self, Format},
     volume::{
         config::{self, Config, Tier},
-        lock::StoreLock,
+        lock::{Purpose, StoreLock},
         parts::POOL_MARK,
     },
 };
@@ -73,7 +73,7 @@ fn unknown(key: &str, config: &Config) -> Failure {
 fn change(store: &Path, key: &str, value: &str) -> Done {
     let mut config = Config::read(store)?;
     let store = store.canonicalize().map_err(|error| Failure::io("cannot reach", store, &error))?;
-    let _lock = StoreLock::take(&store)?;
+    let _lock = StoreLock::take(&store, Purpose::Change)?;
     apply(&mut config, &store, key, value)?;
     config.check()?;
     config.write(&store, config::FILE_NAME)

@@ -11,7 +11,7 @@ use cofs_namespace::dump::{Totals, dump};
 use crate::{
     failure::{Done, Failure, Within},
     progress::Progress,
-    volume::{config::sync_parent, open::find, parts::open_engine_read_only},
+    volume::{config::sync_parent, lock::Purpose, open::find, parts::open_engine_read_only},
 };
 
 /// Write all metadata of a volume that is not mounted: for backups, and to move it (cofs load).
@@ -28,7 +28,7 @@ pub struct Args {
 }
 
 pub fn run(args: &Args, progress: Progress) -> Done {
-    let locked = find(&args.store)?.lock()?;
+    let locked = find(&args.store)?.lock(Purpose::Look)?;
     let engine = open_engine_read_only(&locked.store, &locked.config)?;
     let sign = progress.bytes("writing the metadata:", None);
     let totals = match &args.file {

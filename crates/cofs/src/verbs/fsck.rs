@@ -21,8 +21,9 @@ use crate::{
     progress::Progress,
     volume::{
         compare::{Compared, Contradiction, compare},
+        lock::Purpose,
         open::{Locked, find},
-        parts::{now, open_engine, open_engine_read_only, open_placement},
+        parts::{now, open_engine, open_engine_read_only, open_placement_to_look},
         tool::Tool,
     },
 };
@@ -66,7 +67,8 @@ pub fn run(args: &Args, form: Format, progress: Progress) -> Done<ExitCode> {
 }
 
 fn check(args: &Args, form: Format, progress: Progress) -> Done<ExitCode> {
-    let locked = find(&args.store)?.lock()?;
+    let purpose = if args.repair { Purpose::Change } else { Purpose::Look };
+    let locked = find(&args.store)?.lock(purpose)?;
     let mut report = Report::default();
     if args.repair {
         repair_volume(&locked, &mut report, progress)?
@@ -84,7 +86,7 @@ fn look(locked: &Locked, report: &mut Report, progress: Progress) -> Done {
     let sign = progress.stage("checking the metadata");
     report.take(checker.check().within("metadata")?, false);
     drop(sign);
-    let placement = open_placement(&locked.store, &locked.config).within("pools")?;
+    let placement = open_placement_to_look(&locked.store, &locked.config).within("pools")?;
     let compared = compare(&checker, &placement, progress).within("metadata")?;
     for contradiction in &compared.contradictions {
         report.problems.push((contradiction.to_string(), false));

@@ -9,7 +9,7 @@ use crate::{
     mount::live::{self, Place, place},
     output::{self, Format},
     progress::Progress,
-    volume::{open::Found, tool::Tool},
+    volume::{lock::Purpose, open::Found, tool::Tool},
 };
 
 /// Delete the objects of removed files now.
@@ -37,7 +37,7 @@ pub fn run(args: &Args, form: Format, progress: Progress) -> Done {
 }
 
 fn unmounted(found: Found) -> Done<u64> {
-    let locked = found.lock()?;
+    let locked = found.lock(Purpose::Change)?;
     let tool = Tool::open(&locked)?;
     let removed = tool.collect().and_then(|()| tool.status()).map(|status| removed(&status));
     tool.close()?;

@@ -16,6 +16,7 @@ use crate::{
     volume::{
         config::{self, INLINE_MAX_DEFAULT},
         format::{self, Plan},
+        lock::Purpose,
         open::{Locked, find},
         parts,
     },
@@ -39,7 +40,7 @@ pub fn run(args: &Args, progress: Progress) -> Done {
     let sign = progress.bytes("reading the dump:", total);
     let mut input = sign.wrap_read(open(&args.file)?);
     let totals = match args.store.join(config::FILE_NAME).exists() {
-        true => restore(&find(&args.store)?.lock()?, &args.file, &mut input)?,
+        true => restore(&find(&args.store)?.lock(Purpose::Change)?, &args.file, &mut input)?,
         false => make(&args.store, &args.file, &mut input)?,
     };
     drop(sign);

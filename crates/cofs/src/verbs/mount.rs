@@ -34,6 +34,7 @@ use crate::{
     volume::{
         config::{self, INLINE_MAX_DEFAULT},
         format::{self, Plan},
+        lock::Purpose,
         open::{Found, Locked, find},
     },
 };
@@ -104,7 +105,7 @@ pub fn run(args: &Args) -> Done<ExitCode> {
     cofs_fuse::check(&dir, &point_options).map_err(|error| Failure::new(error.to_string()))?;
     if args.background && !daemon::is_background() && line.is_none() {
         // Said here already, so that the lock's own words need not be read from a child.
-        drop(found.lock_when_closed()?);
+        drop(found.lock_when_closed(purpose(&options))?);
         return daemon::start(&std::env::args_os().collect::<Vec<_>>());
     }
     if options.supervise && line.is_none() {
@@ -113,7 +114,7 @@ pub fn run(args: &Args) -> Done<ExitCode> {
     if daemon::is_background() {
         daemon::detach().within("cannot go to the background")?;
     }
-    let locked = found.lock_when_closed()?;
+    let locked = found.lock_when_closed(purpose(&options))?;
     let service = Service { options: &options, log: log.as_ref(), line: line.as_ref(), life: 0 };
     service.serve(locked, Start::Mount(&dir)).map(|()| ExitCode::SUCCESS)
 }
@@ -122,7 +123,7 @@ pub fn run(args: &Args) -> Done<ExitCode> {
 fn go_on(options: &MountOptions, line: Line, inheritance: Inheritance) -> Done {
     let Inheritance { life, careful, parcel } = inheritance;
     let Estate { store, point, handover, lock } = Estate::unpack(parcel)?;
-    let locked = find(&store)?.take_over(lock)?;
+    let locked = find(&store)?.take_over(lock, purpose(options))?;
     let service = Service { options, log: None, line: Some(&line), life };
     service.serve(
         locked,
@@ -137,6 +138,11 @@ fn parse_options(args: &Args) -> Done<MountOptions> {
     }
     options.transport = args.transport.or(options.transport);
     Ok(options)
+}
+
+/// Read-only is taken at its word: the store is not written, and need not be writable.
+fn purpose(options: &MountOptions) -> Purpose {
+    if options.read_only { Purpose::Look } else { Purpose::Change }
 }
 
 fn check_mount_point(dir: &Path) -> Done<PathBuf> {
@@ -233,7 +239,9 @@ impl Service<'_> {
         rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
         let opens = Arc::new(OpenTable::default());
         let drivers = locked.open(opens.clone())?;
-        drivers.placement.start_filler();
+        if !locked.is_to_look() {
+            drivers.placement.start_filler();
+        }
         let volume = VolumeParts {
             metadata: drivers.metadata,
             placement: drivers.placement,

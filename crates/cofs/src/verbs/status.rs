@@ -11,12 +11,12 @@ use crate::{
         mountinfo,
     },
     output::{self, Format},
-    volume::{open::Found, tool::Tool},
+    volume::{lock::Purpose, open::Found, tool::Tool},
 };
 
 /// Show the state of a volume: space, files, pools, engine, caches, mount.
 ///
-/// A volume that is not mounted is opened for the moment. Without a path: all that are mounted.
+/// A volume that is not mounted is opened for the moment, and nothing in it is changed. Without a path: all that are mounted.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// A place in a mounted volume, or a volume's store.
@@ -58,7 +58,7 @@ fn all() -> Done<Value> {
 }
 
 fn unmounted(found: Found) -> Done<Value> {
-    let locked = found.lock()?;
+    let locked = found.lock(Purpose::Look)?;
     let tool = Tool::open(&locked)?;
     let status = tool.status();
     tool.close()?;
@@ -66,6 +66,7 @@ fn unmounted(found: Found) -> Done<Value> {
     if let Some(fields) = status.as_object_mut() {
         fields.remove("volume");
         fields.remove("uptime_secs");
+        fields.remove("read_only");
         fields.insert("uuid".into(), json!(locked.config.uuid));
         fields.insert("store".into(), json!(locked.store));
         fields.insert("mounted".into(), json!(false));

@@ -14,7 +14,7 @@ use crate::{
         dead,
         mountinfo::{self, Mount},
     },
-    volume::lock::StoreLock,
+    volume::lock::{Purpose, StoreLock},
 };
 
 /// Unmount a volume and wait until it is closed.
@@ -103,14 +103,14 @@ fn users_of(point: &Path) -> Vec<String> {
         .collect()
 }
 
-/// The daemon lets go of the store's lock last.
+/// The daemon lets go of the store's lock last. (Mounted elsewhere, too, to be read, the store stays in use.)
 fn wait_until_closed(store: &Path) -> Done {
     if !store.join(crate::volume::config::FILE_NAME).exists() {
         // Mounted under another name (-o fsname=): there is nothing to watch.
         return Ok(());
     }
     let begun = Instant::now();
-    while StoreLock::is_held(store) {
+    while StoreLock::is_held(store, Purpose::Change) && mountinfo::of_store(store)?.is_none() {
         if begun.elapsed() > CLOSE_TIME_MAX {
             return Err(Failure::new(format!("unmounted, but {} is still being closed", store.display()))
                 .next("wait until its cofs process has ended"));

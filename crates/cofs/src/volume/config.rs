@@ -17,7 +17,7 @@ use cofs_types::limits;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::failure::{Done, Failure, plain};
+use crate::failure::{Done, Failure};
 
 /// The version this program writes, and the newest it reads.
 pub const FORMAT_VERSION: u32 = 1;
@@ -161,9 +161,12 @@ impl Config {
     }
 }
 
-/// Whether `directory` is, or was meant to be, a volume's store.
+/// Whether `directory` is, or was meant to be, a volume's store; it may be one if we may not look.
 pub fn is_store(directory: &Path) -> bool {
-    directory.join(FILE_NAME).symlink_metadata().is_ok() || super::format::is_half_written(directory)
+    match directory.join(FILE_NAME).symlink_metadata() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => super::format::is_half_written(directory),
+        _ => true,
+    }
 }
 
 /// `directory` as it is written down: relative when it lies inside the store, so that a store can be moved.
@@ -178,7 +181,7 @@ pub fn relative_to_store(store: &Path, directory: &Path) -> PathBuf {
 
 fn absent(store: &Path, path: &Path, error: &io::Error) -> Failure {
     if error.kind() != io::ErrorKind::NotFound {
-        return Failure::new(format!("cannot read {}: {}", path.display(), plain(error)));
+        return Failure::io("cannot read", path, error);
     }
     let shown = store.display();
     if !store.exists() {

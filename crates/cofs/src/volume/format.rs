@@ -19,7 +19,7 @@ use uuid::Uuid;
 
 use super::{
     config::{self, Config, FORMAT_VERSION, HashKey, Pool, Tier, relative_to_store},
-    lock::{self, StoreLock},
+    lock::{self, Purpose, StoreLock},
     parts,
 };
 use crate::failure::{Done, Failure, Within};
@@ -77,7 +77,7 @@ pub fn format_with(plan: &Plan, fill: Fill<'_>) -> Done<(PathBuf, Config)> {
 fn format_store(plan: &Plan, store: &Path, fill: Fill<'_>) -> Done<Config> {
     refuse_formatted(store)?;
     refuse_foreign(store)?;
-    let _lock = StoreLock::take(store)?;
+    let _lock = StoreLock::take(store, Purpose::Change)?;
     refuse_formatted(store)?;
     clear_half_written(store)?;
     let mut config = lay_out(plan, store)?;

@@ -1,12 +1,16 @@
-//! The store's lock: one process at a time uses a volume.
+//! The store's lock: one process at a time changes a volume, and while none does, any number may look.
 //!
 //! `STORE/lock` is locked with flock(2) and holds a record of who has it. Where flock is known to be seen
 //! by every host that can reach the store (a local file system), that is all. Elsewhere (network file
 //! systems, whose flock may be absent or local to the client) the holder also counts up a heartbeat in the
 //! record, and whoever finds a foreign record watches it for more than two beats before taking over.
 //!
+//! Who only looks writes nothing, and need not be able to: he has the flock shared. Others cannot see him where flock does not reach:
+//! there he watches the record as long as he looks.
+//!
 //! Invariants: a holder that lives is never robbed; a holder that finds another's record in its place ends
-//! its process at once, before it can write anything more; an orderly release empties the record.
+//! its process at once, before it can write anything more, and so does one who looks, before it can tell much of what is no longer so;
+//! an orderly release of a holder that may write empties the record.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -55,6 +59,24 @@ struct Record {
     beats: u64,
 }
 
+/// What a volume is wanted for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Purpose {
+    /// To change it: nobody else may have it.
+    Change,
+    /// To see it as it is: others may, too, but nobody may change it. Nothing in the store is written.
+    Look,
+}
+
+impl Purpose {
+    const fn flock(self) -> FlockOperation {
+        match self {
+            Self::Change => FlockOperation::NonBlockingLockExclusive,
+            Self::Look => FlockOperation::NonBlockingLockShared,
+        }
+    }
+}
+
 /// How far flock(2) on a file can be believed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Trust {
@@ -70,27 +92,25 @@ enum Trust {
 #[derive(Debug)]
 pub struct StoreLock {
     file: File,
+    purpose: Purpose,
     heart: Option<(Sender<()>, JoinHandle<()>)>,
 }
 
 impl StoreLock {
     /// Takes the lock of `store`, or says who has it.
-    pub fn take(store: &Path) -> Done<Self> {
+    pub fn take(store: &Path, purpose: Purpose) -> Done<Self> {
         let path = store.join(FILE_NAME);
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .open(&path)
-            .map_err(|error| Failure::io("cannot open the lock", &path, &error))?;
-        Self::take_file(store, &path, file)
+        let file = match purpose {
+            Purpose::Change => open_to_write(&path),
+            Purpose::Look => open_to_look(store, &path),
+        };
+        let file = file.map_err(|error| cannot_open(&path, purpose, &error))?;
+        Self::take_file(store, &path, file, purpose)
     }
 
     /// Goes on with the lock of a process that has ended: flock(2) belongs to the open file, of which `held` is a descriptor.
-    pub fn take_over(store: &Path, held: OwnedFd) -> Done<Self> {
-        Self::take_file(store, &store.join(FILE_NAME), held.into())
+    pub fn take_over(store: &Path, held: OwnedFd, purpose: Purpose) -> Done<Self> {
+        Self::take_file(store, &store.join(FILE_NAME), held.into(), purpose)
     }
 
     /// What [`take_over`](Self::take_over) needs.
@@ -98,41 +118,52 @@ impl StoreLock {
         Ok(self.file.try_clone()?.into())
     }
 
-    fn take_file(store: &Path, path: &Path, file: File) -> Done<Self> {
-        let trust = match flock_patiently(&file) {
+    fn take_file(store: &Path, path: &Path, file: File, purpose: Purpose) -> Done<Self> {
+        let trust = match flock_patiently(&file, purpose) {
             Ok(()) if is_local(&file) => Trust::Everywhere,
             Ok(()) => Trust::ThisHost,
+            Err(Errno::WOULDBLOCK)
+                if purpose == Purpose::Change && flock(&file, Purpose::Look.flock()).is_ok() =>
+            {
+                return Err(looked_at(store));
+            }
             Err(Errno::WOULDBLOCK) => return Err(in_use(store, read_record(path).as_ref())),
             Err(Errno::NOLCK | Errno::NOSYS | Errno::OPNOTSUPP | Errno::INVAL) => Trust::Nowhere,
             Err(error) => return Err(Failure::io("cannot lock", path, &error.into())),
         };
-        Self::take_trusting(store, path, file, trust, BEAT)
+        match purpose {
+            Purpose::Change => Self::take_trusting(store, path, file, trust, BEAT),
+            Purpose::Look => Self::look_trusting(store, path, file, trust, BEAT),
+        }
     }
 
-    /// Whether somebody has the lock of `store` as far as this host can see; never waits.
-    pub fn is_held(store: &Path) -> bool {
-        let Ok(file) = File::open(store.join(FILE_NAME)) else { return false };
-        match flock(&file, FlockOperation::NonBlockingLockShared) {
-            Ok(()) => read_record(&store.join(FILE_NAME)).is_some_and(|record| {
-                let trust = if is_local(&file) { Trust::Everywhere } else { Trust::ThisHost };
-                may_live(&record, trust)
-            }),
+    /// Whether somebody on this host has the lock of `store` so that one who comes for `purpose` is refused; never waits.
+    pub fn is_held(store: &Path, purpose: Purpose) -> bool {
+        let path = store.join(FILE_NAME);
+        // NFS asks for a file open for writing where the lock is exclusive.
+        let to_write = File::options().read(true).write(purpose == Purpose::Change).open(&path);
+        let Ok(file) = to_write.or_else(|_| File::open(&path)) else { return false };
+        match flock(&file, purpose.flock()) {
+            Ok(()) => false,
             Err(Errno::WOULDBLOCK) => true,
-            Err(_) => read_record(&store.join(FILE_NAME)).is_some(),
+            Err(_) => read_record(&path).is_some_and(|record| record.boot_id == boot_id()),
         }
+    }
+
+    fn look_trusting(store: &Path, path: &Path, file: File, trust: Trust, beat: Duration) -> Done<Self> {
+        refuse_living(store, path, trust, beat)?;
+        let heart = match trust {
+            Trust::Everywhere => None,
+            Trust::ThisHost | Trust::Nowhere => Some(
+                start_watch(path.to_owned(), read_record(path), beat)
+                    .map_err(|error| Failure::io("cannot watch over the lock", path, &error))?,
+            ),
+        };
+        Ok(Self { file, purpose: Purpose::Look, heart })
     }
 
     fn take_trusting(store: &Path, path: &Path, file: File, trust: Trust, beat: Duration) -> Done<Self> {
-        if let Some(holder) = read_record(path).filter(|record| may_live(record, trust)) {
-            tracing::info!(
-                host = holder.host,
-                pid = holder.pid,
-                "waiting to see whether the store's holder lives"
-            );
-            if watch(path, &holder, beat) {
-                return Err(in_use(store, read_record(path).as_ref()));
-            }
-        }
+        refuse_living(store, path, trust, beat)?;
         let record = Record::mine();
         write_record(&file, &record).map_err(|error| Failure::io("cannot write the lock", path, &error))?;
         if trust == Trust::Nowhere {
@@ -149,20 +180,61 @@ impl StoreLock {
                     .map_err(|error| Failure::io("cannot watch over the lock", path, &error))?,
             ),
         };
-        Ok(Self { file, heart })
+        Ok(Self { file, purpose: Purpose::Change, heart })
+    }
+}
+
+fn open_to_write(path: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)
+}
+
+/// A store without the file (a copy) gets one, so that who comes to change it is kept out. Where that cannot be because the file system
+/// is read-only, nobody can come, and the directory stands for it.
+fn open_to_look(store: &Path, path: &Path) -> io::Result<File> {
+    let kind = io::Error::kind;
+    File::open(path)
+        .or_else(|error| match kind(&error) {
+            io::ErrorKind::NotFound => open_to_write(path),
+            _ => Err(error),
+        })
+        .or_else(|error| match kind(&error) {
+            io::ErrorKind::ReadOnlyFilesystem => File::open(store),
+            _ => Err(error),
+        })
+}
+
+fn cannot_open(path: &Path, purpose: Purpose, error: &io::Error) -> Failure {
+    let failure = Failure::io("cannot open the lock", path, error);
+    match (purpose, error.kind()) {
+        (Purpose::Change, io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied) => failure
+            .next("who may only read the store can look at it: cofs mount -o ro, status, dump, fsck without --repair"),
+        (Purpose::Look, io::ErrorKind::PermissionDenied) => {
+            failure.next("be the store's owner or root, or have them let you read all of it")
+        }
+        _ => failure,
     }
 }
 
 /// Tries for a moment: `is_held` of another process may be looking just now.
-fn flock_patiently(file: &File) -> Result<(), Errno> {
+fn flock_patiently(file: &File, purpose: Purpose) -> Result<(), Errno> {
     const TRIES: u32 = 5;
     for _ in 1..TRIES {
-        match flock(file, FlockOperation::NonBlockingLockExclusive) {
+        match flock(file, purpose.flock()) {
             Err(Errno::WOULDBLOCK) => std::thread::sleep(Duration::from_millis(10)),
             other => return other,
         }
     }
-    flock(file, FlockOperation::NonBlockingLockExclusive)
+    flock(file, purpose.flock())
+}
+
+/// Waits until it is known that nobody on another host has the store, or says who has.
+fn refuse_living(store: &Path, path: &Path, trust: Trust, beat: Duration) -> Done {
+    let Some(holder) = read_record(path).filter(|record| may_live(record, trust)) else { return Ok(()) };
+    tracing::info!(host = holder.host, pid = holder.pid, "waiting to see whether the store's holder lives");
+    match watch(path, &holder, beat) {
+        true => Err(in_use(store, read_record(path).as_ref())),
+        false => Ok(()),
+    }
 }
 
 impl Drop for StoreLock {
@@ -171,8 +243,10 @@ impl Drop for StoreLock {
             drop(stop);
             let _ = heart.join();
         }
-        // An empty record tells other hosts that nobody need be waited for. If it cannot be written they wait.
-        let _ = self.file.set_len(0);
+        if self.purpose == Purpose::Change {
+            // An empty record tells other hosts that nobody need be waited for. If it cannot be written they wait.
+            let _ = self.file.set_len(0);
+        }
     }
 }
 
@@ -223,6 +297,12 @@ fn in_use(store: &Path, holder: Option<&Record>) -> Failure {
         .next("give the path of its mount instead, or unmount it first (cofs umount)")
 }
 
+fn looked_at(store: &Path) -> Failure {
+    Failure::new(format!("{} is in use by processes that read it", store.display())).next(
+        "unmount it first where it is mounted read-only (cofs umount), or wait for the fsck, dump or status",
+    )
+}
+
 /// Reads the record anew by its name, so that a network file system looks at its server.
 fn read_record(path: &Path) -> Option<Record> {
     let file = File::open(path).ok()?;
@@ -237,6 +317,25 @@ fn write_record(file: &File, record: &Record) -> io::Result<()> {
     file.write_all_at(&line, 0)?;
     file.set_len(line.len() as u64)?;
     file.sync_data()
+}
+
+/// Ends the process when somebody begins to write a store that it only looks at: what it has read, and would read, is of two times.
+fn start_watch(
+    path: PathBuf,
+    found: Option<Record>,
+    beat: Duration,
+) -> io::Result<(Sender<()>, JoinHandle<()>)> {
+    let (stop, stopped) = channel();
+    let watch = std::thread::Builder::new().name("store-lock".into()).spawn(move || {
+        while stopped.recv_timeout(beat) == Err(RecvTimeoutError::Timeout) {
+            let now = read_record(&path);
+            if now.is_some() && now != found {
+                tracing::error!(store = %path.display(), "another process changes the store: ending at once");
+                std::process::abort();
+            }
+        }
+    })?;
+    Ok((stop, watch))
 }
 
 fn start_heart(
@@ -278,11 +377,55 @@ mod tests {
     #[test]
     fn a_second_taker_is_refused_and_told_who_has_it() {
         let store = tempfile::tempdir().unwrap();
-        let held = StoreLock::take(store.path()).unwrap();
-        let said = StoreLock::take(store.path()).unwrap_err().to_string();
+        let held = StoreLock::take(store.path(), Purpose::Change).unwrap();
+        let said = StoreLock::take(store.path(), Purpose::Change).unwrap_err().to_string();
         assert!(said.contains(&format!("in use by process {}", std::process::id())), "{said}");
         drop(held);
-        StoreLock::take(store.path()).unwrap();
+        StoreLock::take(store.path(), Purpose::Change).unwrap();
+    }
+
+    #[test]
+    fn many_may_look_but_not_beside_one_who_changes() {
+        let store = tempfile::tempdir().unwrap();
+        let take = |purpose| StoreLock::take(store.path(), purpose);
+        let held = |purpose| StoreLock::is_held(store.path(), purpose);
+        let changing = take(Purpose::Change).unwrap();
+        let said = take(Purpose::Look).unwrap_err().to_string();
+        assert!(said.contains(&format!("in use by process {}", std::process::id())), "{said}");
+        assert!(held(Purpose::Look) && held(Purpose::Change));
+        drop(changing);
+        let looking = (take(Purpose::Look).unwrap(), take(Purpose::Look).unwrap());
+        let said = take(Purpose::Change).unwrap_err().to_string();
+        assert!(said.contains("processes that read it") && said.contains("umount"), "{said}");
+        assert!(!held(Purpose::Look) && held(Purpose::Change));
+        drop(looking);
+        assert!(!held(Purpose::Change));
+        take(Purpose::Change).unwrap();
+    }
+
+    #[test]
+    fn who_looks_leaves_the_record_as_it_is() {
+        let store = tempfile::tempdir().unwrap();
+        let path = store.path().join(FILE_NAME);
+        drop(StoreLock::take(store.path(), Purpose::Look).unwrap());
+        assert_eq!(fs::read(&path).unwrap(), b"", "a store without the file gets one");
+        let dead = serde_json::to_vec(&Record::mine()).unwrap();
+        fs::write(&path, &dead).unwrap();
+        drop(StoreLock::take(store.path(), Purpose::Look).unwrap());
+        assert_eq!(fs::read(&path).unwrap(), dead);
+    }
+
+    #[test]
+    fn a_living_holder_on_another_host_keeps_out_those_who_look() {
+        let store = tempfile::tempdir().unwrap();
+        let path = store.path().join(FILE_NAME);
+        let held = take_as(store.path(), Trust::Nowhere).unwrap();
+        let look = || {
+            StoreLock::look_trusting(store.path(), &path, File::open(&path).unwrap(), Trust::Nowhere, QUICK)
+        };
+        assert!(look().unwrap_err().to_string().contains("in use by"));
+        drop(held);
+        look().unwrap();
     }
 
     #[test]
@@ -322,6 +465,6 @@ mod tests {
     fn rubbish_in_the_record_is_nobodys() {
         let store = tempfile::tempdir().unwrap();
         fs::write(store.path().join(FILE_NAME), [0xff; 9000]).unwrap();
-        StoreLock::take(store.path()).unwrap();
+        StoreLock::take(store.path(), Purpose::Change).unwrap();
     }
 }

@@ -9,14 +9,15 @@ use std::{
     time::{Duration, Instant},
 };
 
+use cofs_engine::Engine;
 use cofs_metadata::{LocalDriver, OpenInodes};
 use cofs_placement::Placement;
 
 use super::{
     config::Config,
     locality::{is_fuse, is_local},
-    lock::StoreLock,
-    parts::{open_engine, open_placement},
+    lock::{Purpose, StoreLock},
+    parts::{open_engine, open_engine_to_look, open_placement, open_placement_to_look},
 };
 use crate::{
     failure::{Done, Failure, Within},
@@ -36,6 +37,7 @@ pub struct Found {
 pub struct Locked {
     pub store: PathBuf,
     pub config: Config,
+    purpose: Purpose,
     /// Given up when this goes: it is to be dropped last.
     lock: StoreLock,
 }
@@ -49,37 +51,37 @@ pub fn find(store: &Path) -> Done<Found> {
 
 impl Found {
     /// Takes the store's lock. Where the volume is mounted the failure says where.
-    pub fn lock(self) -> Done<Locked> {
+    pub fn lock(self, purpose: Purpose) -> Done<Locked> {
         let Self { store, config } = self;
         // A dead mount remains when its process was killed: it holds no lock and does not matter here.
         if let Some(mount) = mountinfo::of_store(&store)?
-            && StoreLock::is_held(&store)
+            && StoreLock::is_held(&store, purpose)
         {
             let shown = mount.point.display();
             return Err(Failure::new(format!("{} is already mounted on {shown}", store.display()))
                 .next(format!("use it there, or unmount it first (cofs umount {shown})")));
         }
-        let lock = StoreLock::take(&store)?;
-        Ok(Locked { store, config, lock })
+        let lock = StoreLock::take(&store, purpose)?;
+        Ok(Locked { store, config, purpose, lock })
     }
 
     /// Goes on with the lock of a process that has ended.
-    pub fn take_over(self, lock: OwnedFd) -> Done<Locked> {
-        let lock = StoreLock::take_over(&self.store, lock)?;
-        Ok(Locked { store: self.store, config: self.config, lock })
+    pub fn take_over(self, lock: OwnedFd, purpose: Purpose) -> Done<Locked> {
+        let lock = StoreLock::take_over(&self.store, lock, purpose)?;
+        Ok(Locked { store: self.store, config: self.config, purpose, lock })
     }
 
     /// The same, but a volume that has just been unmounted may take its time to close: umount(8), unlike
     /// `cofs umount`, does not wait for that.
-    pub fn lock_when_closed(self) -> Done<Locked> {
+    pub fn lock_when_closed(self, purpose: Purpose) -> Done<Locked> {
         let begun = Instant::now();
         while begun.elapsed() < CLOSE_TIME_MAX
             && mountinfo::of_store(&self.store)?.is_none()
-            && StoreLock::is_held(&self.store)
+            && StoreLock::is_held(&self.store, purpose)
         {
             std::thread::sleep(Duration::from_millis(20));
         }
-        self.lock()
+        self.lock(purpose)
     }
 }
 
@@ -95,14 +97,35 @@ impl Locked {
         self.lock.descriptor()
     }
 
-    /// Opens the volume; `opens` tells which inodes are open.
+    /// Whether nothing of the volume is to be changed.
+    pub fn is_to_look(&self) -> bool {
+        self.purpose == Purpose::Look
+    }
+
+    /// Opens the volume; `opens` tells which inodes are open. To look, whatever is changed stays in memory, and the pools take no change.
     pub fn open(&self, opens: Arc<dyn OpenInodes>) -> Done<Drivers> {
-        let meta = self.config.meta_directory(&self.store);
-        let within = format!("metadata in {}", meta.display());
-        let engine = open_engine(&self.store, &self.config).within(&within)?;
-        let metadata = LocalDriver::open(Arc::new(engine), opens).within(&within)?;
-        let placement = Arc::new(open_placement(&self.store, &self.config).within("pools")?);
+        let engine: Arc<dyn Engine> = match self.purpose {
+            Purpose::Change => Arc::new(open_engine(&self.store, &self.config).within(self.metadata())?),
+            Purpose::Look => {
+                Arc::new(open_engine_to_look(&self.store, &self.config).within(self.metadata())?)
+            }
+        };
+        self.open_with(engine, opens)
+    }
+
+    /// The same on an engine that is open already.
+    pub fn open_with(&self, engine: Arc<dyn Engine>, opens: Arc<dyn OpenInodes>) -> Done<Drivers> {
+        let metadata = LocalDriver::open(engine, opens).within(self.metadata())?;
+        let open = match self.purpose {
+            Purpose::Change => open_placement,
+            Purpose::Look => open_placement_to_look,
+        };
+        let placement = Arc::new(open(&self.store, &self.config).within("pools")?);
         Ok(Drivers { metadata, placement })
+    }
+
+    fn metadata(&self) -> String {
+        format!("metadata in {}", self.config.meta_directory(&self.store).display())
     }
 
     /// Whether any pool lies where calls may have to wait for a network.

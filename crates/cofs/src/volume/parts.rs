@@ -2,7 +2,7 @@
 
 use std::{fs, io, path::Path, sync::Arc, time::UNIX_EPOCH};
 
-use cofs_engine::{EmbeddedEngine, EmbeddedOptions, Engine, EngineError};
+use cofs_engine::{EmbeddedEngine, EmbeddedOptions, Engine, EngineError, OverlayEngine};
 use cofs_namespace::{Namespace, VolumeOptions};
 use cofs_placement::{Placement, PoolConfig};
 use cofs_types::{FsResult, PoolId, Timestamp, limits};
@@ -111,10 +111,24 @@ pub fn open_engine_read_only(store: &Path, config: &Config) -> Done<EmbeddedEngi
     EmbeddedEngine::open(&options).map_err(engine_failure)
 }
 
+/// The same, for those who open a volume as if they might change it: their changes stay in memory.
+pub fn open_engine_to_look(store: &Path, config: &Config) -> Done<OverlayEngine> {
+    let engine = open_engine_read_only(store, config)?;
+    Ok(OverlayEngine::new(Arc::new(engine), limits::OVERLAY_BYTES_MAX))
+}
+
+fn pool_configs(store: &Path, config: &Config) -> Vec<PoolConfig> {
+    config.pools.iter().map(|pool| pool_config(store, pool)).collect()
+}
+
 /// The volume's pools.
 pub fn open_placement(store: &Path, config: &Config) -> FsResult<Placement> {
-    let pools: Vec<_> = config.pools.iter().map(|pool| pool_config(store, pool)).collect();
-    Placement::open(&pools, config.uuid)
+    Placement::open(&pool_configs(store, config), config.uuid)
+}
+
+/// The volume's pools, as they are; nothing below is changed.
+pub fn open_placement_to_look(store: &Path, config: &Config) -> FsResult<Placement> {
+    Placement::open_for_reading(&pool_configs(store, config), config.uuid)
 }
 
 fn engine_failure(error: EngineError) -> Failure {

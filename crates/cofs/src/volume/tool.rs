@@ -10,11 +10,8 @@ use cofs_placement::Placement;
 use cofs_types::{Credentials, FsResult, InodeId, ObjectId, XattrName};
 use serde_json::Value;
 
-use super::{
-    open::Locked,
-    parts::{open_engine, open_placement},
-};
-use crate::failure::{Done, Failure, Within};
+use super::open::{Drivers, Locked};
+use crate::failure::{Done, Failure};
 
 /// A file system that is served to nobody.
 pub struct Tool {
@@ -23,18 +20,24 @@ pub struct Tool {
 }
 
 impl Tool {
-    /// Opens the volume as a mount would, so that what a crash left is put right first.
+    /// Opens the volume as a mount would, so that what a crash left is put right first (in memory, where it was locked to look).
     pub fn open(locked: &Locked) -> Done<Self> {
-        let engine = open_engine(&locked.store, &locked.config)?;
-        Self::open_with(locked, Arc::new(engine))
+        Self::open_on(locked, |opens| locked.open(opens))
     }
 
     /// The same on an engine that is open already.
     pub fn open_with(locked: &Locked, engine: Arc<dyn Engine>) -> Done<Self> {
+        Self::open_on(locked, |opens| locked.open_with(engine, opens))
+    }
+
+    fn open_on(locked: &Locked, open: impl FnOnce(Arc<OpenTable>) -> Done<Drivers>) -> Done<Self> {
         let opens = Arc::new(OpenTable::default());
-        let metadata = LocalDriver::open(engine, opens.clone()).within("metadata")?;
-        let placement = Arc::new(open_placement(&locked.store, &locked.config).within("pools")?);
-        let options = FsOptions { volume: locked.config.uuid.to_string(), ..FsOptions::default() };
+        let Drivers { metadata, placement } = open(Arc::clone(&opens))?;
+        let options = FsOptions {
+            read_only: locked.is_to_look(),
+            volume: locked.config.uuid.to_string(),
+            ..FsOptions::default()
+        };
         let parts = VolumeParts { metadata, placement: Arc::clone(&placement), opens, options };
         Ok(Self { fs: Cofs::open(parts)?, placement })
     }

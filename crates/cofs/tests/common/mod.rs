@@ -3,10 +3,11 @@
 
 use std::{
     path::{Path, PathBuf},
-    process::Command,
+    process::{Child, Command},
     time::{Duration, Instant},
 };
 
+use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 /// The program under test with its arguments.
@@ -77,6 +78,47 @@ impl Drop for Mounted {
     fn drop(&mut self) {
         let _ = Command::new("fusermount3").args(["-u", "-z", "-q"]).arg(&self.dir).output();
     }
+}
+
+pub fn is_mounted(dir: &Path) -> bool {
+    std::fs::read_to_string("/proc/self/mountinfo").unwrap().contains(&format!(" {} ", dir.display()))
+}
+
+/// A mount in the foreground, as a service manager would start it; taken away when it goes out of scope.
+pub struct Foreground {
+    pub process: Child,
+    dir: PathBuf,
+}
+
+impl Foreground {
+    pub fn start(mut command: Command, dir: &Path) -> Self {
+        std::fs::create_dir_all(dir).unwrap();
+        let child = Self { process: command.spawn().unwrap(), dir: dir.to_owned() };
+        wait_for("the mount appears", || is_mounted(dir));
+        child
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.process), signal).unwrap();
+    }
+
+    #[track_caller]
+    pub fn ends_well(&mut self) {
+        let status = self.process.wait().unwrap();
+        assert!(status.success(), "{status}");
+    }
+}
+
+impl Drop for Foreground {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+        let _ = Command::new("fusermount3").args(["-u", "-z", "-q"]).arg(&self.dir).output();
+    }
+}
+
+pub fn foreground(store: &str, dir: &Path) -> Foreground {
+    Foreground::start(cofs(&["mount", store, dir.to_str().unwrap()]), dir)
 }
 
 /// Whether this machine can mount FUSE file systems at all.
