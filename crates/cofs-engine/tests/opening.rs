@@ -130,7 +130,7 @@ fn never_completed() {
     let marker = fs::read(directory.path().join("cofs-engine")).unwrap();
     let half = tempfile::tempdir().unwrap();
     fs::write(half.path().join("cofs-engine"), marker).unwrap();
-    refused(&options(half.path()), Errno::UCLEAN, "format the volume again");
+    refused(&options(half.path()), Errno::UCLEAN, "never completed");
     open(half.path());
 }
 

@@ -61,8 +61,10 @@ impl std::fmt::Display for Mismatch {
             Self::Unreadable(error) => write!(f, "{FILE} cannot be read: {error}"),
             Self::Absent => write!(f, "{FILE} is not there (not mounted?)"),
             Self::Foreign => write!(f, "{FILE} is that of another volume or pool"),
-            Self::Newer(version) => write!(f, "pool format {version} is newer than this program"),
-            Self::Malformed(why) => write!(f, "{FILE} is malformed: {why}"),
+            Self::Newer(version) => {
+                write!(f, "pool format {version} is newer than this cofs reads ({VERSION}); use a newer cofs")
+            }
+            Self::Malformed(why) => write!(f, "{FILE} is malformed: {why}; restore it from a copy"),
         }
     }
 }

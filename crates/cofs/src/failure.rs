@@ -6,6 +6,7 @@
 use std::{fmt, io, path::Path, process::ExitCode};
 
 use cofs_types::FsError;
+use rustix::io::Errno;
 
 pub const EXIT_FAILED: u8 = 1;
 pub const EXIT_USAGE: u8 = 2;
@@ -47,7 +48,7 @@ impl Failure {
     /// Something about `path` failed below.
     pub fn io(what: &str, path: &Path, source: &io::Error) -> Self {
         let failure = Self::new(format!("{what} {}: {}", path.display(), plain(source)));
-        Self { next: remedy(source.kind()).map(str::to_owned), ..failure }
+        Self { next: remedy(source).map(str::to_owned), ..failure }
     }
 
     /// Puts what was being done before the cause.
@@ -58,13 +59,21 @@ impl Failure {
 }
 
 /// What can be done about an error of a file system that we know no more of.
-fn remedy(kind: io::ErrorKind) -> Option<&'static str> {
-    match kind {
+fn remedy(error: &io::Error) -> Option<&'static str> {
+    match error.kind() {
+        _ if Errno::from_io_error(error) == Some(Errno::LOOP) => {
+            Some("it is a symbolic link, and must not be one: remove it")
+        }
         io::ErrorKind::PermissionDenied => Some("do it as its owner or as root, or get the permission first"),
         io::ErrorKind::ReadOnlyFilesystem => {
             Some("have that file system mounted for writing, or name another place")
         }
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Some("make room there and try again"),
+        io::ErrorKind::NotFound => Some("look at the path's spelling, or make what is missing first"),
+        io::ErrorKind::NotADirectory => {
+            Some("name another path: what comes before its last part must be directories")
+        }
+        io::ErrorKind::IsADirectory => Some("name a file, or move the directory away"),
         _ => None,
     }
 }
@@ -123,8 +132,8 @@ impl From<io::Error> for Failure {
     }
 }
 
-impl From<rustix::io::Errno> for Failure {
-    fn from(error: rustix::io::Errno) -> Self {
+impl From<Errno> for Failure {
+    fn from(error: Errno) -> Self {
         io::Error::from(error).into()
     }
 }

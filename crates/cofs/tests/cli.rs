@@ -365,3 +365,169 @@ fn a_store_in_use_is_refused() {
         refused(root.path(), line, code, &["in use by", "unmount it first"]);
     }
 }
+
+#[test]
+fn a_dump_replaces_files_and_nothing_else() {
+    let root = scratch();
+    let store = format(&root);
+    let [file, link, fifo, bystander] =
+        ["file", "link", "fifo", "file.new"].map(|name| path_str(&root, name));
+    fs::write(&file, "older").unwrap();
+    fs::write(&bystander, "somebody's").unwrap();
+    symlink(&file, &link).unwrap();
+    assert!(cofs(&["dump", &store, "-o", &link]).status().unwrap().success());
+    assert!(fs::symlink_metadata(&link).unwrap().is_symlink(), "the link has gone");
+    let dump = fs::read(&file).unwrap();
+    assert!(dump.len() > 100);
+    assert_eq!(fs::read(&bystander).unwrap(), b"somebody's");
+
+    assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    let reader = std::thread::spawn({
+        let fifo = fifo.clone();
+        move || fs::read(fifo).unwrap()
+    });
+    assert!(cofs(&["dump", &store, "-o", &fifo]).status().unwrap().success());
+    use std::os::unix::fs::FileTypeExt;
+    assert!(fs::symlink_metadata(&fifo).unwrap().file_type().is_fifo(), "a file has taken its place");
+    assert_eq!(reader.join().unwrap().len(), dump.len());
+    let directory = root.path().to_str().unwrap();
+    refused(Path::new(&store), &["dump", &store, "-o", directory], 1, &[directory, "is a directory"]);
+    refused(Path::new(&store), &["dump", &store, "-o", "/nonexistent/x"], 1, &["/nonexistent/x", "spelling"]);
+}
+
+#[test]
+fn links_in_a_store_do_not_lead_to_other_files() {
+    let root = scratch();
+    let store = format(&root);
+    let victim = path_str(&root, "victim");
+    fs::write(&victim, "precious").unwrap();
+    let config = Path::new(&store).join("cofs.new");
+    symlink(&victim, &config).unwrap();
+    assert!(cofs(&["config", &store, "pool.default.tier=flash"]).status().unwrap().success());
+    let lock = Path::new(&store).join("lock");
+    fs::remove_file(&lock).unwrap();
+    for target in [victim.clone(), path_str(&root, "missing")] {
+        symlink(&target, &lock).unwrap();
+        refused(root.path(), &["gc", &store], 1, &["cannot open the lock", "symbolic link"]);
+        fs::remove_file(&lock).unwrap();
+    }
+    assert_eq!(fs::read(&victim).unwrap(), b"precious");
+}
+
+#[test]
+fn a_format_that_fails_takes_its_directories_back_wherever_they_are() {
+    let root = scratch();
+    let (store, pool, old) = (path_str(&root, "store"), path_str(&root, "pool"), path_str(&root, "old"));
+    fs::create_dir(&old).unwrap();
+    let pools = [format!("a={pool}"), format!("b={old}")];
+    let line = ["format", &store, "--pool", &pools[0], "--pool", &pools[1], "--meta", "/proc/meta"];
+    refused(root.path(), &line, 1, &["/proc/meta"]);
+    assert!(Path::new(&old).exists() && !Path::new(&pool).exists());
+}
+
+#[test]
+fn a_damaged_or_foreign_part_of_a_store_is_named_with_what_to_do() {
+    type Damage = fn(&str);
+    let damages: &[(&str, Damage, &[&str])] = &[
+        ("gone", |store| fs::remove_dir_all(format!("{store}/meta")).unwrap(), &["no metadata", "cofs load"]),
+        (
+            "cut",
+            |store| fs::remove_file(format!("{store}/meta/CURRENT")).unwrap(),
+            &["CURRENT", "load a dump"],
+        ),
+        (
+            "newer",
+            |store| {
+                fs::write(format!("{store}/meta/cofs-engine"), "cofs engine, rocksdb, version 9\n").unwrap()
+            },
+            &["version 9", "use a newer cofs"],
+        ),
+        (
+            "manifest",
+            |store| {
+                let files = fs::read_dir(format!("{store}/meta")).unwrap().map(|file| file.unwrap().path());
+                let is_manifest =
+                    |path: &std::path::PathBuf| path.to_str().is_some_and(|path| path.contains("MANIFEST"));
+                files.filter(is_manifest).for_each(|path| fs::write(path, "").unwrap());
+            },
+            &["orruption", "restore that directory"],
+        ),
+        (
+            "newer pool",
+            |store| {
+                let mark = format!("{store}/pool/cofs-pool.toml");
+                let text = fs::read_to_string(&mark).unwrap();
+                fs::write(&mark, text.replace("version = 1", "version = 9")).unwrap();
+            },
+            &["pool format 9", "use a newer cofs"],
+        ),
+    ];
+    for (what, damage, words) in damages {
+        let root = scratch();
+        let store = format(&root);
+        let mount = path_str(&root, "mount");
+        fs::create_dir(&mount).unwrap();
+        damage(&store);
+        // Opening for writing may write a log below before it fails.
+        for line in [&["status", &store][..], &["mount", "-o", "ro", &store, &mount], &["fsck", &store]] {
+            let code = if line[0] == "fsck" { 8 } else { 1 };
+            refused(root.path(), line, code, words);
+        }
+        let output = cofs(&["mount", &store, &mount]).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!((output.status.code(), said.trim_end().lines().count()), (Some(1), 1), "{what}: {said}");
+        words.iter().for_each(|word| assert!(said.contains(word), "`{word}` is missing in: {said}"));
+    }
+}
+
+#[test]
+fn what_is_no_directory_or_no_text_is_called_so() {
+    let root = scratch();
+    let store = format(&root);
+    let file = path_str(&root, "file");
+    fs::write(&file, "").unwrap();
+    for verb in ["status", "fsck", "dump", "gc", "config"] {
+        let code = if verb == "fsck" { 8 } else { 1 };
+        refused(root.path(), &[verb, &file], code, &[&file, "is not a directory", "name"]);
+    }
+    fs::write(Path::new(&store).join("cofs.toml"), [0xff, 0xfe]).unwrap();
+    refused(root.path(), &["config", &store], 1, &["cofs.toml", "not text", "copy"]);
+}
+
+#[test]
+fn a_pool_of_another_volume_is_not_taken_for_a_moved_one() {
+    let (root, other) = (scratch(), scratch());
+    let store = format(&root);
+    let foreign = format!("{}/pool", format(&other));
+    let setting = format!("pool.default.directory={foreign}");
+    refused(
+        root.path(),
+        &["config", &store, &setting],
+        1,
+        &[&foreign, "another volume", "name the directory"],
+    );
+}
+
+#[test]
+fn a_pool_that_is_away_leads_to_status() {
+    let root = scratch();
+    let store = format(&root);
+    fs::rename(format!("{store}/pool"), path_str(&root, "away")).unwrap();
+    let output = cofs(&["gc", &store]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains(&format!("cofs status {store}")) && !said.contains("os error"), "{said}");
+}
+
+#[test]
+fn the_supervisors_mark_is_not_for_people() {
+    let root = scratch();
+    let store = format(&root);
+    let mount = path_str(&root, "mount");
+    fs::create_dir(&mount).unwrap();
+    let mut line = cofs(&["mount", &store, &mount]);
+    let output = line.env("COFS_SUPERVISED", "1").stdin(std::process::Stdio::null()).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("unset it"), "{said}");
+}

@@ -395,4 +395,21 @@ fn an_ordinary_user_mounts_by_fusermount3() {
     assert!(as_nobody(&[&program, "status", &dir]).contains("mounted"));
     as_nobody(&[&program, "umount", &dir]);
     as_nobody(&[&program, "fsck", &store]);
+
+    // Not by others: neither unmounted nor looked at, and said so.
+    run(&["mount", "-d", &store, &dir]);
+    let mounted = Mounted { store, dir: dir.clone().into() };
+    for (line, words) in [
+        (&["umount", dir.as_str()][..], "was mounted by the user 0"),
+        (&["umount", "--lazy", &dir], "was mounted by the user 0"),
+        (&["status", &dir], "permission denied; do it as its owner or as root"),
+    ] {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--", &program]).args(line);
+        let refused = command.output().unwrap();
+        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert_eq!(refused.status.code(), Some(1), "{said}");
+        assert!(said.contains(words) && said.trim_end().lines().count() == 1, "{said}");
+    }
+    mounted.unmount();
 }

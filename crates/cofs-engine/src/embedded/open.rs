@@ -275,7 +275,7 @@ fn foreign(directory: &Path) -> EngineError {
 }
 
 fn missing(directory: &Path) -> EngineError {
-    let text = format!("there is no metadata in {}; was the volume formatted?", directory.display());
+    let text = format!("there is no metadata in {}", directory.display());
     from_errno(text, Errno::NOENT)
 }
 
@@ -288,8 +288,10 @@ fn without_journal(directory: &Path) -> EngineError {
 }
 
 fn half_made(directory: &Path) -> EngineError {
-    let text =
-        format!("the metadata in {} was never completed; format the volume again", directory.display());
+    let text = format!(
+        "the metadata in {} was never completed, or has lost its file {CURRENT}; put that back, or empty the directory and load a dump",
+        directory.display()
+    );
     from_errno(text, Errno::UCLEAN)
 }
 

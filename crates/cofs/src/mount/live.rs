@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use super::mountinfo::{self, Mount};
 use crate::{
-    failure::{Done, Failure, plain},
+    failure::{Done, Failure},
     volume::open::{Found, find},
 };
 
@@ -124,7 +124,7 @@ fn ask(path: &Path, question: &str) -> Done<Value> {
     let mut answer = vec![0; ANSWER_BYTES_MAX];
     let len = lgetxattr(path, question, &mut answer).map_err(|errno| {
         let error = io::Error::from(errno);
-        Failure::new(format!("{} does not answer {question}: {}", path.display(), plain(&error)))
+        Failure::io(&format!("{question} is not answered by"), path, &error)
     })?;
     answer.truncate(len);
     serde_json::from_slice(&answer).map_err(|error| {

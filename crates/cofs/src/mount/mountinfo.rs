@@ -18,6 +18,8 @@ pub struct Mount {
     pub point: PathBuf,
     /// What was given as its source: the store's absolute path, unless `-o fsname=` says otherwise.
     pub source: PathBuf,
+    /// The user who mounted it.
+    pub owner_uid: Option<u32>,
 }
 
 impl Mount {
@@ -62,7 +64,12 @@ fn parse(line: &[u8]) -> Option<Mount> {
     if fields.next()? != TYPE.as_bytes() {
         return None;
     }
-    Some(Mount { point: unescape(point), source: unescape(fields.next()?) })
+    let source = unescape(fields.next()?);
+    let owner = fields.next().and_then(|options| {
+        let number = options.split(|byte| *byte == b',').find_map(|word| word.strip_prefix(b"user_id="))?;
+        std::str::from_utf8(number).ok()?.parse().ok()
+    });
+    Some(Mount { point: unescape(point), source, owner_uid: owner })
 }
 
 /// Blanks and backslashes stand as `\040` and the like.
@@ -96,9 +103,10 @@ mod tests {
     #[test]
     fn only_cofs_mounts_are_seen_and_blanks_are_restored() {
         let line =
-            br"36 35 0:40 / /mnt/a\040b rw,nosuid shared:1 master:2 - fuse.cofs /st\134ore rw,user_id=0";
+            br"36 35 0:40 / /mnt/a\040b rw,nosuid shared:1 master:2 - fuse.cofs /st\134ore rw,user_id=7,group_id=0";
         let mount = parse(line).unwrap();
         assert_eq!((mount.point.to_str(), mount.source.to_str()), (Some("/mnt/a b"), Some("/st\\ore")));
+        assert_eq!(mount.owner_uid, Some(7));
         assert_eq!(parse(b"36 35 0:40 / /mnt rw - ext4 /dev/vda rw"), None);
         assert_eq!(parse(b"36 35 0:40 / /mnt rw"), None);
         assert_eq!(parse(b""), None);

@@ -17,7 +17,7 @@ use crate::output::printable;
 
 /// Sends `state` (such as `READY=1`) and a line for people where a service manager listens; elsewhere nothing happens.
 pub fn notify(state: &str, status: &str) {
-    let Some(socket) = std::env::var_os("NOTIFY_SOCKET") else { return };
+    let Some(socket) = std::env::var_os("NOTIFY_SOCKET").filter(|socket| !socket.is_empty()) else { return };
     if let Err(error) = send(&socket, &message(state, status)) {
         tracing::warn!(%error, ?socket, "the service manager could not be told: {state}");
     }

@@ -10,7 +10,7 @@ use crate::{
     volume::{
         config::{self, Config, Tier},
         lock::{Purpose, StoreLock},
-        parts::POOL_MARK,
+        parts::{POOL_MARK, is_pool_of},
     },
 };
 
@@ -91,7 +91,17 @@ fn apply(config: &mut Config, store: &Path, key: &str, value: &str) -> Done {
     let pool = parts
         .and_then(|(name, field)| Some((config.pools.iter_mut().find(|pool| pool.name == name)?, field)));
     match pool {
-        Some((pool, "directory")) => pool.directory = directory(store, value, POOL_MARK, "a pool")?,
+        Some((pool, "directory")) => {
+            let found = directory(store, value, POOL_MARK, "a pool")?;
+            if !is_pool_of(&store.join(&found), config.uuid) {
+                return Err(Failure::new(format!(
+                    "{} is a pool of another volume",
+                    store.join(found).display()
+                ))
+                .next("name the directory that was moved"));
+            }
+            pool.directory = found;
+        }
         Some((pool, "tier")) => {
             pool.tier = <Tier as clap::ValueEnum>::from_str(value, false)
                 .map_err(|_| Failure::usage(format!("tier `{value}` is neither flash nor disk")))?;

@@ -40,8 +40,11 @@ fn unmounted(found: Found) -> Done<u64> {
     let locked = found.lock(Purpose::Change)?;
     let tool = Tool::open(&locked)?;
     let removed = tool.collect().and_then(|()| tool.status()).map(|status| removed(&status));
-    tool.close()?;
+    let closed = tool.close();
+    let store = locked.store.display();
     removed
+        .and_then(|removed| closed.map(|()| removed))
+        .map_err(|failure| failure.next(format!("cofs status {store} tells how its pools are")))
 }
 
 fn removed(status: &Value) -> u64 {

@@ -84,7 +84,9 @@ pub struct Args {
 
 pub fn run(args: &Args) -> Done<ExitCode> {
     let options = parse_options(args)?;
-    let line = Line::open().within("cannot hear the supervisor")?;
+    let line = Line::open().within("cannot hear the supervisor").map_err(|failure| {
+        failure.next("COFS_SUPERVISED is for processes that a supervisor has started: unset it")
+    })?;
     if let Some((line, Some(inheritance))) = line {
         return go_on(&options, line, inheritance).map(|()| ExitCode::SUCCESS);
     }
@@ -285,7 +287,9 @@ impl Service<'_> {
         self.ready(store, mount.point())?;
         let closed = mount.join();
         notify("STOPPING=1", "Closed");
-        closed.within("the volume could not be closed in order")
+        closed.within("the volume could not be closed in order").map_err(|failure| {
+            failure.next(format!("cofs status {} tells how its pools are", store.display()))
+        })
     }
 
     /// Gives the supervisor what the next life needs.

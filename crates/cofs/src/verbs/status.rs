@@ -41,6 +41,7 @@ fn status(path: &Path) -> Done<Value> {
 
 fn all() -> Done<Value> {
     let mut all = Vec::new();
+    let mut refused = Vec::new();
     for mount in mountinfo::mounts()? {
         match live::status(&mount) {
             Ok(mut status) => {
@@ -48,12 +49,15 @@ fn all() -> Done<Value> {
                 status["name"] = json!(mount.point);
                 all.push(status);
             }
-            Err(failure) => eprintln!("{failure}"),
+            Err(failure) => refused.push(failure),
         }
     }
     if all.is_empty() {
-        return Err(Failure::new("no volume is mounted").next("name a store: cofs status STORE"));
+        return Err(refused.pop().unwrap_or_else(|| {
+            Failure::new("no volume is mounted").next("name a store: cofs status STORE")
+        }));
     }
+    refused.iter().for_each(|failure| eprintln!("{failure}"));
     Ok(Value::Array(all))
 }
 

@@ -7,6 +7,7 @@ use std::{
 };
 
 use cofs_fuse::{Unmount, unmount};
+use rustix::process::geteuid;
 
 use crate::{
     failure::{Done, Failure, plain},
@@ -49,6 +50,7 @@ pub fn run(args: &Args) -> Done {
         return dead::take_away(&args.dir);
     }
     let mount = find(&args.dir)?;
+    refuse_strangers(&mount)?;
     let how = match (args.lazy, args.force) {
         (true, _) => Unmount::Lazily,
         (_, true) => Unmount::Forcibly,
@@ -68,6 +70,18 @@ fn find(dir: &Path) -> Done<Mount> {
             false => failure.next("findmnt -t fuse.cofs lists those that are"),
         }
     })
+}
+
+/// What fusermount3 says to those speaks of /etc/mtab.
+fn refuse_strangers(mount: &Mount) -> Done {
+    let us = geteuid();
+    match mount.owner_uid.filter(|owner| !us.is_root() && *owner != us.as_raw()) {
+        None => Ok(()),
+        Some(owner) => {
+            Err(Failure::new(format!("{} was mounted by the user {owner}", mount.point.display()))
+                .next("have that user or root unmount it"))
+        }
+    }
 }
 
 fn refused(point: &Path, error: &std::io::Error) -> Failure {

@@ -136,7 +136,12 @@ impl Config {
             )));
         }
         if self.pools.is_empty() || self.pools.len() > limits::POOLS_MAX {
-            return Err(Failure::new(format!("a volume has 1 to {} pools", limits::POOLS_MAX)));
+            let most = limits::POOLS_MAX;
+            return Err(Failure::new(format!(
+                "{} pools are named: a volume has 1 to {most}",
+                self.pools.len()
+            ))
+            .next("name fewer"));
         }
         for (at, pool) in self.pools.iter().enumerate() {
             let earlier = self.pools.get(..at).unwrap_or_default();
@@ -180,10 +185,19 @@ pub fn relative_to_store(store: &Path, directory: &Path) -> PathBuf {
 }
 
 fn absent(store: &Path, path: &Path, error: &io::Error) -> Failure {
-    if error.kind() != io::ErrorKind::NotFound {
-        return Failure::io("cannot read", path, error);
-    }
     let shown = store.display();
+    match error.kind() {
+        io::ErrorKind::NotFound => {}
+        io::ErrorKind::NotADirectory => {
+            return Failure::new(format!("{shown} is not a directory"))
+                .next("name the directory of a volume");
+        }
+        io::ErrorKind::InvalidData => {
+            return Failure::new(format!("{}: malformed: it is not text", path.display()))
+                .next("restore it from a copy");
+        }
+        _ => return Failure::io("cannot read", path, error),
+    }
     if !store.exists() {
         return Failure::new(format!("{shown} does not exist"))
             .next(format!("make a volume there: cofs format {shown}"));
@@ -200,7 +214,12 @@ fn absent(store: &Path, path: &Path, error: &io::Error) -> Failure {
 
 fn replace(path: &Path, text: &str) -> io::Result<()> {
     let temporary = path.with_extension("new");
-    let mut file = File::create(&temporary)?;
+    // What an interrupted change has left; a link there must not lead us to write another file.
+    match fs::remove_file(&temporary) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut file = File::create_new(&temporary)?;
     file.write_all(text.as_bytes())?;
     file.sync_all()?;
     fs::rename(&temporary, path)?;

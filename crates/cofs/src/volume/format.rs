@@ -84,7 +84,8 @@ fn format_store(plan: &Plan, store: &Path, fill: Fill<'_>) -> Done<Config> {
     config.check()?;
     config.write(store, PLAN)?;
     failpoint("cofs.format.planned");
-    let built = build(store, &mut config, fill);
+    let mut made = Vec::new();
+    let built = build(store, &mut config, fill, &mut made);
     let finish = built.and_then(|()| config.write(store, PLAN)).and_then(|()| {
         failpoint("cofs.format.made");
         let end = store.join(config::FILE_NAME);
@@ -94,6 +95,8 @@ fn format_store(plan: &Plan, store: &Path, fill: Fill<'_>) -> Done<Config> {
     });
     if finish.is_err() {
         take_back(store, &config);
+        // Of what lies outside the store, only this.
+        made.iter().for_each(|directory| drop(fs::remove_dir(directory)));
     }
     finish.map(|()| config)
 }
@@ -250,16 +253,23 @@ fn make_directory(path: &Path) -> Done<bool> {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => Ok(false),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            Err(Failure::new(format!("{} is not a directory", path.display())))
+            Err(Failure::new(format!("{} is not a directory", path.display()))
+                .next("name a directory that is empty or does not exist"))
         }
         Err(error) => Err(Failure::io("cannot make the directory", path, &error)),
     }
 }
 
-fn build(store: &Path, config: &mut Config, fill: Fill<'_>) -> Done {
+/// `made` gets the directories that were not there.
+fn build(store: &Path, config: &mut Config, fill: Fill<'_>, made: &mut Vec<PathBuf>) -> Done {
+    let mut make = |directory: &Path| {
+        let new = make_directory(directory)?;
+        made.extend(new.then(|| directory.to_owned()));
+        Done::Ok(())
+    };
     for pool in &config.pools {
         let directory = store.join(&pool.directory);
-        make_directory(&directory)?;
+        make(&directory)?;
         parts::format_pool(store, config, pool).within(format!(
             "pool `{}` in {}",
             pool.name,
@@ -268,7 +278,7 @@ fn build(store: &Path, config: &mut Config, fill: Fill<'_>) -> Done {
     }
     failpoint("cofs.format.pools");
     let meta = config.meta_directory(store);
-    make_directory(&meta)?;
+    make(&meta)?;
     let before = config.clone();
     parts::make_metadata(store, &before, &mut |engine| fill(engine, config))
         .within(format!("metadata in {}", meta.display()))

@@ -26,7 +26,7 @@ use std::{
 };
 
 use rustix::{
-    fs::{FlockOperation, flock},
+    fs::{FlockOperation, OFlags, flock},
     io::Errno,
 };
 use serde::{Deserialize, Serialize};
@@ -185,7 +185,10 @@ impl StoreLock {
 }
 
 fn open_to_write(path: &Path) -> io::Result<File> {
-    OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)
+    // A link in a store that somebody else has made must not lead us to write another file.
+    let flags = OFlags::NOFOLLOW.bits().cast_signed();
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(flags).open(path)
 }
 
 /// A store without the file (a copy) gets one, so that who comes to change it is kept out. Where that cannot be because the file system

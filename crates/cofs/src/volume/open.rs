@@ -105,10 +105,8 @@ impl Locked {
     /// Opens the volume; `opens` tells which inodes are open. To look, whatever is changed stays in memory, and the pools take no change.
     pub fn open(&self, opens: Arc<dyn OpenInodes>) -> Done<Drivers> {
         let engine: Arc<dyn Engine> = match self.purpose {
-            Purpose::Change => Arc::new(open_engine(&self.store, &self.config).within(self.metadata())?),
-            Purpose::Look => {
-                Arc::new(open_engine_to_look(&self.store, &self.config).within(self.metadata())?)
-            }
+            Purpose::Change => Arc::new(open_engine(&self.store, &self.config)?),
+            Purpose::Look => Arc::new(open_engine_to_look(&self.store, &self.config)?),
         };
         self.open_with(engine, opens)
     }

@@ -6,7 +6,10 @@ use cofs_engine::{EmbeddedEngine, EmbeddedOptions, Engine, EngineError, OverlayE
 use cofs_namespace::{Namespace, VolumeOptions};
 use cofs_placement::{Placement, PoolConfig};
 use cofs_types::{FsResult, PoolId, Timestamp, limits};
-use rustix::process::{getegid, geteuid};
+use rustix::{
+    io::Errno,
+    process::{getegid, geteuid},
+};
 use uuid::Uuid;
 
 use super::config::{Config, Pool, Tier};
@@ -36,12 +39,16 @@ pub fn format_pool(store: &Path, config: &Config, pool: &Pool) -> FsResult<()> {
 /// Takes back [`format_pool`], if the directory holds a pool of this very volume. Objects stay: there are none
 /// in a pool that was never used.
 pub fn unformat_pool(directory: &Path, volume: Uuid) {
-    let mark = directory.join(POOL_MARK);
-    if !fs::read_to_string(&mark).is_ok_and(|text| text.contains(&volume.to_string())) {
+    if !is_pool_of(directory, volume) {
         return;
     }
     let _ = fs::remove_dir(directory.join("objects"));
     remove_files(directory);
+}
+
+/// Whether a directory holds a pool of this very volume.
+pub fn is_pool_of(directory: &Path, volume: Uuid) -> bool {
+    fs::read_to_string(directory.join(POOL_MARK)).is_ok_and(|text| text.contains(&volume.to_string()))
 }
 
 /// Removes the regular files in `directory`, and nothing below it.
@@ -131,8 +138,28 @@ pub fn open_placement_to_look(store: &Path, config: &Config) -> FsResult<Placeme
     Placement::open_for_reading(&pool_configs(store, config), config.uuid)
 }
 
+/// The engine's words, which name its directory; where they do not say what to do, that.
 fn engine_failure(error: EngineError) -> Failure {
-    Failure::new(error.to_string())
+    let text = error.to_string();
+    let next = match error.errno.map(Errno::from_raw_os_error) {
+        _ if text.contains("; ") => None,
+        Some(Errno::NOENT | Errno::NOTDIR) => Some(
+            "if they were moved say so (cofs config STORE meta=DIR), if they are lost load a dump (cofs load STORE FILE)",
+        ),
+        Some(Errno::UCLEAN) => {
+            Some("restore that directory from a copy, or move it away and load a dump (cofs load STORE FILE)")
+        }
+        Some(Errno::ACCESS | Errno::PERM) => {
+            Some("all in that directory must be yours: have its owner or root do this, or chown it")
+        }
+        Some(Errno::ROFS) => Some("who only wants to look needs no writing: cofs mount -o ro"),
+        Some(Errno::NOSPC | Errno::DQUOT) => Some("make room there and try again"),
+        _ => None,
+    };
+    match next {
+        Some(next) => Failure::new(text).next(next),
+        None => Failure::new(text),
+    }
 }
 
 /// The time of day, for what the tools change.
