@@ -189,6 +189,7 @@ mod tests {
     fn two_large_files_are_a_habit_and_so_is_a_huge_one() {
         let learned = LearnedLayouts::new();
         assert_eq!(Ending::of_object(256 << 14, 1 << 14), Ending::Huge);
+        assert_eq!(Ending::of_object((256 << 14) - 1, 1 << 14), Ending::Large);
         for (directory, ending, needed) in [(5, Ending::Large, 2), (6, Ending::Huge, 1)] {
             for _ in 0..needed {
                 assert!(!file(&learned, directory, 1, ending), "no habit yet");
@@ -226,9 +227,104 @@ mod tests {
         let learned = LearnedLayouts::new();
         file(&learned, 5, 1, Ending::Huge);
         assert!(file(&learned, 6, 5, Ending::Large), "made in a directory of large files");
+        assert!(file(&learned, 6, 5, Ending::Small), "one there is a habit, as in its parent");
         assert!(!file(&learned, 7, 1, Ending::Huge), "one sibling is no habit");
         assert!(file(&learned, 8, 1, Ending::Small), "two are");
         assert!(!file(&learned, 9, 1, Ending::Small), "until one ended small");
         assert!(!file(&learned, 8, 1, Ending::Small));
+    }
+
+    /// How many huge files it takes until the next one starts large, at most 100.
+    fn huge_files_needed(learned: &LearnedLayouts) -> usize {
+        (0..100).take_while(|_| !file(learned, 5, 1, Ending::Huge)).count()
+    }
+
+    #[test]
+    fn each_wrong_guess_doubles_what_must_speak_for_the_next_up_to_a_bound() {
+        let learned = LearnedLayouts::new();
+        let needed: Vec<_> = (0..9)
+            .map(|_| {
+                let needed = huge_files_needed(&learned);
+                assert!(file(&learned, 5, 1, Ending::Small));
+                needed
+            })
+            .collect();
+        // The last of them was a right guess, which takes one off what the next wrong one doubles.
+        assert_eq!(needed, [1, 2, 3, 5, 9, 17, 32, 32, 32]);
+    }
+
+    #[test]
+    fn right_guesses_make_good_for_wrong_ones() {
+        let learned = LearnedLayouts::new();
+        for _ in 0..9 {
+            huge_files_needed(&learned);
+            file(&learned, 5, 1, Ending::Small);
+        }
+        huge_files_needed(&learned);
+        assert!((0..62).all(|_| file(&learned, 5, 1, Ending::Large)));
+        assert!(file(&learned, 5, 1, Ending::Small));
+        assert_eq!(huge_files_needed(&learned), 2, "as after the first wrong guess");
+    }
+
+    #[test]
+    fn what_was_not_guessed_and_ends_small_takes_back_as_much_as_a_huge_file_gives() {
+        let learned = LearnedLayouts::new();
+        let (directory, parent) = (ino(5), Some(ino(1)));
+        for _ in 0..50 {
+            learned.ended(directory, Ending::Huge, true, parent);
+        }
+        assert_eq!(learned.starts_large(directory), Some(true));
+        // Made before there was a habit, and closed since.
+        learned.ended(directory, Ending::Small, false, None);
+        assert_eq!(learned.starts_large(directory), Some(false), "however many there were");
+
+        learned.ended(directory, Ending::Huge, false, None);
+        learned.ended(directory, Ending::Small, true, None);
+        for (ending, large) in [(Ending::Huge, false), (Ending::Large, false), (Ending::Small, false)] {
+            learned.ended(directory, ending, false, None);
+            assert_eq!(learned.starts_large(directory), Some(large));
+        }
+        learned.ended(directory, Ending::Large, false, None);
+        assert_eq!(learned.starts_large(directory), Some(false));
+        learned.ended(directory, Ending::Huge, false, None);
+        assert_eq!(learned.starts_large(directory), Some(true), "3 - 2 + 1 + 2 is 4");
+    }
+
+    #[test]
+    fn the_roots_own_files_say_nothing_of_the_directories_in_it() {
+        let learned = LearnedLayouts::new();
+        file(&learned, 1, 1, Ending::Large);
+        file(&learned, 5, 1, Ending::Huge);
+        file(&learned, 7, 1, Ending::Huge);
+        file(&learned, 1, 1, Ending::Small);
+        assert!(file(&learned, 8, 1, Ending::Huge));
+    }
+
+    #[test]
+    fn what_ends_in_directories_below_takes_nothing_from_a_habit() {
+        let learned = LearnedLayouts::new();
+        file(&learned, 5, 1, Ending::Huge);
+        file(&learned, 6, 5, Ending::Large);
+        assert!(file(&learned, 5, 1, Ending::Huge));
+    }
+
+    #[test]
+    fn however_many_siblings_there_are_the_next_one_inherits() {
+        let learned = LearnedLayouts::new();
+        let started = (0..300).map(|number| file(&learned, 100 + number, 1, Ending::Huge));
+        assert_eq!(started.filter(|large| !large).count(), 2);
+    }
+
+    #[test]
+    fn a_directory_is_asked_for_its_parent_once() {
+        let learned = LearnedLayouts::new();
+        assert!(learned.wants_parent(ino(6)));
+        file(&learned, 6, 5, Ending::Large);
+        assert!(!learned.wants_parent(ino(6)));
+        assert!(learned.wants_parent(ino(5)), "known by a file below it only");
+        file(&learned, 5, 1, Ending::Huge);
+        assert!(!learned.wants_parent(ino(5)));
+        assert!(!file(&learned, 7, 1, Ending::Huge));
+        assert!(file(&learned, 8, 1, Ending::Huge), "5 and 7 are siblings of 8");
     }
 }
