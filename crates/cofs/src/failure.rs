@@ -111,7 +111,11 @@ impl fmt::Display for Failure {
 
 impl From<FsError> for Failure {
     fn from(error: FsError) -> Self {
-        Self::new(error.to_string())
+        let failure = Self::new(error.to_string());
+        match error {
+            FsError::NoSpace | FsError::QuotaExceeded => failure.next("make room there and try again"),
+            _ => failure,
+        }
     }
 }
 

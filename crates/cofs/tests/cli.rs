@@ -393,6 +393,13 @@ fn a_dump_replaces_files_and_nothing_else() {
     let directory = root.path().to_str().unwrap();
     refused(Path::new(&store), &["dump", &store, "-o", directory], 1, &[directory, "is a directory"]);
     refused(Path::new(&store), &["dump", &store, "-o", "/nonexistent/x"], 1, &["/nonexistent/x", "spelling"]);
+    refused(
+        Path::new(&store),
+        &["dump", &store, "-o", "/dev/full"],
+        1,
+        &["/dev/full", "no space", "make room"],
+    );
+    assert!(!fs::metadata("/dev/full").unwrap().is_file());
 }
 
 #[test]

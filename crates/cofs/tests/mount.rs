@@ -332,6 +332,66 @@ fn a_volume_may_lie_in_anothers_mount() {
     }
 }
 
+/// A small file system of its own, taken away when it goes out of scope.
+struct Small(std::path::PathBuf);
+
+impl Small {
+    fn mount(root: &tempfile::TempDir) -> Self {
+        let at = root.path().join("small");
+        fs::create_dir(&at).unwrap();
+        let flags = rustix::mount::MountFlags::empty();
+        rustix::mount::mount("cofs-test", &at, "tmpfs", flags, c"size=64m").unwrap();
+        Self(at)
+    }
+
+    fn fill(&self) {
+        let mut ballast = File::create(self.0.join("ballast")).unwrap();
+        for bytes in [1 << 16, 4096] {
+            while ballast.write_all(&vec![1; bytes]).is_ok() {}
+        }
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        rustix::mount::unmount(&self.0, rustix::mount::UnmountFlags::DETACH).unwrap();
+    }
+}
+
+/// Where there is no room for a word in the lock, either.
+#[test]
+fn a_store_on_a_full_file_system_is_mounted_and_emptied() {
+    if skip() || !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: mounting a small file system takes root");
+        return;
+    }
+    let root = scratch();
+    let small = Small::mount(&root);
+    let store = small.0.join("store");
+    let lock = store.join("lock");
+    let store = store.to_str().unwrap();
+    run(&["format", store]);
+    let mounted = Mounted::new(&root, store, &[]);
+    (0..20).for_each(|at| fs::write(mounted.path(&format!("file-{at}")), vec![at; 100_000]).unwrap());
+    mounted.unmount();
+    let kept = fs::metadata(&lock).unwrap().blocks();
+    assert!(kept > 0, "the next record would need a block");
+    for round in 0..2 {
+        // With room the engine sets space aside, which the mount on the full one takes.
+        Mounted::new(&root, store, &[]).unmount();
+        if round == 1 {
+            // As an earlier version left it.
+            fs::write(&lock, "").unwrap();
+        }
+        small.fill();
+        let mounted = Mounted::new(&root, store, &[]);
+        assert_eq!(fs::read(mounted.path("file-19")).unwrap(), vec![19; 100_000]);
+        fs::remove_file(mounted.path(&format!("file-{round}"))).unwrap();
+        mounted.unmount();
+        fs::remove_file(small.0.join("ballast")).unwrap();
+    }
+}
+
 #[test]
 fn umount_8_and_a_new_mount_may_follow_each_other_at_once() {
     if skip() || !rustix::process::geteuid().is_root() {

@@ -82,7 +82,7 @@ fn temporary(file: &Path) -> PathBuf {
 
 fn write_file(file: File, path: &Path, write: impl FnOnce(&mut dyn Write) -> Done<Totals>) -> Done<Totals> {
     let mut out = BufWriter::new(file);
-    let totals = write(&mut out)?;
+    let totals = write(&mut out).within(path.display())?;
     let file = out.into_inner().map_err(|error| cannot_write(path, error.error()))?;
     match file.sync_all() {
         // A device or a FIFO may have nothing to sync.

@@ -165,7 +165,13 @@ impl StoreLock {
     fn take_trusting(store: &Path, path: &Path, file: File, trust: Trust, beat: Duration) -> Done<Self> {
         refuse_living(store, path, trust, beat)?;
         let record = Record::mine();
-        write_record(&file, &record).map_err(|error| Failure::io("cannot write the lock", path, &error))?;
+        match write_record(&file, &record) {
+            // A full file system is mounted to make room; here the record is for people only.
+            Err(error) if trust == Trust::Everywhere && is_full(&error) => {
+                tracing::warn!(%error, "who has the store cannot be written down");
+            }
+            written => written.map_err(|error| Failure::io("cannot write the lock", path, &error))?,
+        }
         if trust == Trust::Nowhere {
             // Another may have judged the old holder dead in the same moment: the last record written stays.
             std::thread::sleep(beat);
@@ -247,8 +253,9 @@ impl Drop for StoreLock {
             let _ = heart.join();
         }
         if self.purpose == Purpose::Change {
-            // An empty record tells other hosts that nobody need be waited for. If it cannot be written they wait.
-            let _ = self.file.set_len(0);
+            // An empty record tells other hosts that nobody need be waited for. If it cannot be written they wait. The file
+            // keeps its block: on a full file system the next holder would not get one.
+            let _ = self.file.write_all_at(b"\n", 0);
         }
     }
 }
@@ -339,6 +346,10 @@ fn start_watch(
         }
     })?;
     Ok((stop, watch))
+}
+
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
 fn start_heart(
