@@ -14,6 +14,7 @@ const WRITES: u64 = 2;
 const SYNC: u64 = 4;
 const DATA_SYNC: u64 = 8;
 const NO_ATIME: u64 = 16;
+const EXEC: u64 = 32;
 const LIFE_SHIFT: u32 = 32;
 
 /// The flags of an open file, decoded.
@@ -29,6 +30,7 @@ impl Handle {
             (flags.sync, SYNC),
             (flags.data_sync || flags.sync, DATA_SYNC),
             (flags.no_atime, NO_ATIME),
+            (flags.exec, EXEC),
         ] {
             if set {
                 bits |= bit;
@@ -52,6 +54,11 @@ impl Handle {
 
     pub(crate) const fn writes(self) -> bool {
         self.0 & WRITES != 0
+    }
+
+    /// A program that runs.
+    pub(crate) const fn execs(self) -> bool {
+        self.0 & EXEC != 0
     }
 
     pub(crate) const fn no_atime(self) -> bool {

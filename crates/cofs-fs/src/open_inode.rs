@@ -47,6 +47,8 @@ pub(crate) struct State {
     /// Opens that were answered; 0: nothing below is valid.
     pub(crate) opens: u32,
     pub(crate) writers: u32,
+    /// Processes that run it.
+    pub(crate) execs: u32,
     pub(crate) layout: Layout,
     /// The object, for a file that has one.
     pub(crate) object: Option<Arc<OpenObject>>,

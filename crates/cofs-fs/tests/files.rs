@@ -125,6 +125,26 @@ fn opening_with_truncation_empties_inline_files_and_objects() {
 }
 
 #[test]
+fn a_program_that_runs_is_not_emptied() {
+    let volume = World::new().mount();
+    for size in [10, INLINE_MAX * 2] {
+        let (ino, file) = volume.create(&format!("f{size}"));
+        volume.write(ino, file, 0, &pattern(size, 3));
+        volume.close(ino, file);
+        let exec = OpenFlags { exec: true, ..RO };
+        let running = [volume.open(ino, exec), volume.open(ino, exec)];
+        let emptied = || run(volume.fs.open(&CONTEXT, ino, OpenFlags { truncate: true, ..RO }));
+        for program in running {
+            assert!(matches!(emptied(), Err(FsError::ProgramRuns)));
+            assert_eq!(volume.contents(ino), pattern(size, 3));
+            volume.close(ino, program);
+        }
+        volume.close(ino, emptied().unwrap());
+        assert_eq!(volume.stat(ino).size_bytes, 0);
+    }
+}
+
+#[test]
 fn creating_what_is_there_opens_it_unless_exclusive() {
     let volume = World::new().mount();
     let (ino, file) = volume.create("a");

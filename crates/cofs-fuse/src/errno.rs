@@ -50,6 +50,7 @@ fn number(error: &FsError) -> i32 {
         FsError::Stale => libc::ESTALE,
         FsError::BadHandle => libc::EBADF,
         FsError::Busy => libc::EBUSY,
+        FsError::ProgramRuns => libc::ETXTBSY,
         FsError::Interrupted => libc::EINTR,
         FsError::TooManyOpenFiles => libc::ENFILE,
         FsError::Corrupt(_) => libc::EUCLEAN,

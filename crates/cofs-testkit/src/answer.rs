@@ -150,6 +150,7 @@ pub fn errno_of(error: &FsError) -> Errno {
         FsError::Stale => Errno::STALE,
         FsError::BadHandle => Errno::BADF,
         FsError::Busy => Errno::BUSY,
+        FsError::ProgramRuns => Errno::TXTBSY,
         FsError::Interrupted => Errno::INTR,
         FsError::TooManyOpenFiles => Errno::NFILE,
         _ => Errno::IO,

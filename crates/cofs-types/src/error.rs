@@ -40,6 +40,8 @@ pub enum FsError {
     Stale,
     BadHandle,
     Busy,
+    /// The file is a program that runs (ETXTBSY).
+    ProgramRuns,
     Interrupted,
     TooManyOpenFiles,
     /// The directory or list cannot grow further.
@@ -102,6 +104,7 @@ impl fmt::Display for FsError {
             Self::Stale => "the inode is gone",
             Self::BadHandle => "no such open file",
             Self::Busy => "busy",
+            Self::ProgramRuns => "a program that runs",
             Self::Interrupted => "interrupted",
             Self::TooManyOpenFiles => "too many open files",
             Self::LimitReached(what) => return write!(f, "limit reached: {what}"),

@@ -1,7 +1,7 @@
 //! open(2) of a file that is there, and its end.
 
 use cofs_metadata::MetadataDriver;
-use cofs_types::{FsResult, InodeId, Layout, OpenFlags, SetAttributes};
+use cofs_types::{FsError, FsResult, InodeId, Layout, OpenFlags, SetAttributes};
 
 use crate::{
     Cofs, Context, HandleId, Opened, blocking,
@@ -40,6 +40,12 @@ impl<M: MetadataDriver> Cofs<M> {
         }
         let mut state = inode.exclusive().await;
         let mut node = self.join(inode, &mut state, writer).await?;
+        if flags.truncate && !writer && state.execs > 0 {
+            // The kernel refuses writers before it asks us. One who empties it without writing it refuses only when we
+            // have done so, and the program has lost its text.
+            self.leave(inode, &mut state, writer).await?;
+            return Err(FsError::ProgramRuns);
+        }
         if flags.truncate {
             match self.truncate_opening(ctx, inode, &mut state, flags).await {
                 Ok(cut) => {
@@ -54,6 +60,7 @@ impl<M: MetadataDriver> Cofs<M> {
                 }
             }
         }
+        state.execs += u32::from(flags.exec);
         let opened = self.opened(inode, &state, &node, flags);
         let entered = state.passthrough && writer;
         drop(state);
@@ -80,11 +87,12 @@ impl<M: MetadataDriver> Cofs<M> {
         if self.is_inherited(handle) {
             return self.release_inherited(ino, handle).await;
         }
-        let Some(inode) = self.opens.get(ino) else { return Err(cofs_types::FsError::BadHandle) };
-        let writer = Handle::from_id(handle).writes();
+        let Some(inode) = self.opens.get(ino) else { return Err(FsError::BadHandle) };
+        let handle = Handle::from_id(handle);
         self.before_call_below().await;
         let mut state = inode.exclusive().await;
-        let left = self.leave(&inode, &mut state, writer).await;
+        state.execs = state.execs.saturating_sub(u32::from(handle.execs()));
+        let left = self.leave(&inode, &mut state, handle.writes()).await;
         drop(state);
         self.unclaim(ino).await.and(left)
     }

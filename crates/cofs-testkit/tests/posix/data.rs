@@ -5,9 +5,14 @@ use std::{
     io::Write,
     os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt},
     path::Path,
+    process::Command,
+    time::Instant,
 };
 
-use rustix::fs::{FallocateFlags, SeekFrom, copy_file_range, fallocate, seek};
+use rustix::{
+    fs::{FallocateFlags, OFlags, SeekFrom, copy_file_range, fallocate, seek},
+    io::Errno,
+};
 
 use crate::support::{SIZES, errno, pattern, scratch};
 
@@ -32,6 +37,27 @@ fn a_file_of_any_size_reads_back() {
         // XFS allots up to as much again ahead of a growing file.
         assert!(fs::metadata(&path).unwrap().blocks() * 512 <= 2 * *size as u64 + 131_072);
     }
+}
+
+/// The kernel asks for the file to be emptied before it sees that it may not be.
+#[test]
+fn a_program_that_runs_is_not_emptied() {
+    let Some(s) = scratch() else { return };
+    let path = s.path("sleep");
+    fs::copy("/bin/sleep", &path).unwrap();
+    let text = fs::read(&path).unwrap();
+    let mut program = Command::new(&path).arg("100").spawn().unwrap();
+    let emptied = || OpenOptions::new().read(true).custom_flags(OFlags::TRUNC.bits() as i32).open(&path);
+    assert_eq!(errno(emptied()), Errno::TXTBSY.raw_os_error());
+    assert!(fs::read(&path).unwrap() == text && program.try_wait().unwrap().is_none());
+    program.kill().unwrap();
+    program.wait().unwrap();
+    // The kernel's last word of the program may come a little later.
+    let from = Instant::now();
+    while emptied().is_err() {
+        assert!(from.elapsed().as_secs() < 60);
+    }
+    assert_eq!(fs::metadata(&path).unwrap().len(), 0);
 }
 
 #[test]
