@@ -186,7 +186,9 @@ struct Queue {
     started: usize,
     /// Threads that are to go on.
     alive: usize,
-    idle: usize,
+    /// What wakes each of those that have nothing to do. The last one that came to rest is woken first, or a little work now and
+    /// then would go round, and none would ever have been idle for long.
+    idle: Vec<Arc<Condvar>>,
     closed: bool,
 }
 
@@ -194,7 +196,6 @@ struct Queue {
 /// when there is work.
 pub(crate) struct Pool {
     queue: Mutex<Queue>,
-    work: Condvar,
     threads_max: usize,
     spare_after: Duration,
     /// Where the threads may run: where whoever mounts may. A thread inherits the CPUs of the one that starts
@@ -219,7 +220,6 @@ impl Pool {
     fn with(threads_max: usize, spare_after: Duration) -> io::Result<Arc<Self>> {
         let pool = Arc::new(Self {
             queue: Mutex::default(),
-            work: Condvar::new(),
             threads_max,
             spare_after,
             cpus: rustix::thread::sched_getaffinity(None).ok(),
@@ -260,18 +260,19 @@ impl Pool {
         }
         let mut queue = self.queue.lock();
         queue.tasks.push_back(task);
-        if queue.idle < queue.tasks.len()
-            && queue.alive < self.threads_max
+        if let Some(idle) = queue.idle.pop() {
+            drop(queue);
+            idle.notify_one();
+        } else if queue.alive < self.threads_max
             && !queue.closed
             && let Err(error) = self.spawn(&mut queue)
         {
             tracing::warn!(%error, "no further thread for operations that wait");
         }
-        drop(queue);
-        self.work.notify_one();
     }
 
-    fn next(&self) -> Option<Arc<Task>> {
+    /// For a thread that `woken` wakes.
+    fn next(&self, woken: &Arc<Condvar>) -> Option<Arc<Task>> {
         let mut queue = self.queue.lock();
         loop {
             if let Some(task) = queue.tasks.pop_front() {
@@ -280,15 +281,16 @@ impl Pool {
             if queue.closed {
                 return None;
             }
-            queue.idle += 1;
+            queue.idle.push(woken.clone());
             // No timer runs where nobody is to go.
-            let in_vain = if queue.alive > IDLE_THREADS_MAX {
-                self.work.wait_for(&mut queue, self.spare_after).timed_out()
+            if queue.alive > IDLE_THREADS_MAX {
+                woken.wait_for(&mut queue, self.spare_after);
             } else {
-                self.work.wait(&mut queue);
-                false
-            };
-            queue.idle -= 1;
+                woken.wait(&mut queue);
+            }
+            // Still there: nobody has woken it.
+            let at = queue.idle.iter().position(|idle| Arc::ptr_eq(idle, woken));
+            let in_vain = at.map(|at| queue.idle.remove(at)).is_some();
             if in_vain && queue.tasks.is_empty() && !queue.closed && queue.alive > IDLE_THREADS_MAX {
                 queue.alive -= 1;
                 return None;
@@ -312,7 +314,8 @@ impl Pool {
             tracing::warn!(%error, "a thread for operations that wait runs where and how its starter did");
         }
         let _may_block = BlockingThread::enter();
-        while let Some(task) = NEXT.take().or_else(|| self.next()) {
+        let woken = Arc::default();
+        while let Some(task) = NEXT.take().or_else(|| self.next(&woken)) {
             if task.poll(&Waker::from(task.clone())) == Polled::Rests {
                 task.home.clone().rests(task);
             }
@@ -321,12 +324,14 @@ impl Pool {
 
     /// Ends the threads once the queue is empty, and waits for them.
     pub fn close(&self) {
-        let threads = {
+        let (threads, idle) = {
             let mut queue = self.queue.lock();
             queue.closed = true;
-            std::mem::take(&mut queue.threads)
+            (std::mem::take(&mut queue.threads), std::mem::take(&mut queue.idle))
         };
-        self.work.notify_all();
+        idle.iter().for_each(|idle| {
+            idle.notify_one();
+        });
         for thread in threads {
             if thread.join().is_err() {
                 tracing::error!("a thread for operations that wait has panicked");
@@ -437,6 +442,19 @@ mod tests {
         }
         pool.close();
         assert_eq!(done.load(Ordering::SeqCst), 7);
+    }
+
+    #[test]
+    fn a_little_work_now_and_then_keeps_few_threads() {
+        let pool = Pool::with(12, Duration::from_millis(400)).unwrap();
+        (0..11).for_each(|_| pool.spawn(&mut pool.queue.lock()).unwrap());
+        let from = std::time::Instant::now();
+        while pool.queue.lock().alive > IDLE_THREADS_MAX {
+            assert!(from.elapsed().as_secs() < 60, "{} threads", pool.queue.lock().alive);
+            assert!(pool.take_over(Box::pin(async {})).is_ok());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        pool.close();
     }
 
     #[test]
