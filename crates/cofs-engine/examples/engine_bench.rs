@@ -98,6 +98,7 @@ const SHAPE: KeyShape = KeyShape {
         [_, _, b'I', number @ ..] => number.first_chunk().map(|number| u64::from_be_bytes(*number)),
         _ => None,
     },
+    whole: |key| key.len() == 11,
 };
 
 fn fence() -> Guard {

@@ -2,21 +2,32 @@
 
 mod common;
 
-use std::time::{Duration, Instant};
+use std::{
+    collections::BTreeMap,
+    ops::ControlFlow,
+    time::{Duration, Instant},
+};
 
-use cofs_engine::{EmbeddedEngine, EmbeddedOptions, Engine, KeyShape};
+use cofs_engine::{Change, EmbeddedEngine, EmbeddedOptions, Engine, KeyShape};
 use common::{MEMORY_BYTES, changes, commit};
 use rand::{Rng, SeedableRng, rngs::SmallRng, seq::SliceRandom};
 
 const VALUE_BYTES: usize = 4096;
 const NUMBERS: u64 = 9000;
 
-fn open(directory: &std::path::Path) -> EmbeddedEngine {
-    let mut options = EmbeddedOptions::new(directory, MEMORY_BYTES);
-    options.create = true;
-    options.keys =
-        KeyShape { family_bytes: 1, number: |key| key.get(1..)?.try_into().ok().map(u64::from_be_bytes) };
+const SHAPE: KeyShape = KeyShape {
+    family_bytes: 1,
+    number: |key| key.get(1..)?.try_into().ok().map(u64::from_be_bytes),
+    whole: |_| true,
+};
+
+fn open_with(directory: &std::path::Path, keys: KeyShape) -> EmbeddedEngine {
+    let options = EmbeddedOptions { create: true, keys, ..EmbeddedOptions::new(directory, MEMORY_BYTES) };
     EmbeddedEngine::open(&options).unwrap()
+}
+
+fn open(directory: &std::path::Path) -> EmbeddedEngine {
+    open_with(directory, SHAPE)
 }
 
 fn key(number: u64) -> Vec<u8> {
@@ -35,7 +46,7 @@ fn full(directory: &std::path::Path) -> EmbeddedEngine {
     let mut rng = SmallRng::seed_from_u64(1);
     for step in 0..NUMBERS / 3 {
         let numbers = [0, 1, 2].map(|sequence| sequence * (NUMBERS / 3) + step);
-        let puts = numbers.map(|number| cofs_engine::Change::put(key(number), value(&mut rng)));
+        let puts = numbers.map(|number| Change::put(key(number), value(&mut rng)));
         commit(&engine, &changes(puts.into()));
     }
     engine
@@ -43,7 +54,7 @@ fn full(directory: &std::path::Path) -> EmbeddedEngine {
 
 fn remove(engine: &EmbeddedEngine, numbers: &[u64]) {
     for &number in numbers {
-        commit(engine, &changes(vec![cofs_engine::Change::delete(key(number))]));
+        commit(engine, &changes(vec![Change::delete(key(number))]));
     }
 }
 
@@ -93,6 +104,72 @@ fn a_store_that_is_closed_while_space_comes_back_loses_nothing() {
         for number in 0..NUMBERS {
             let gone = number < (part + 1) * (NUMBERS / 10) && number % 10 != 0;
             assert_eq!(engine.get(&key(number)).unwrap().is_none(), gone, "{number}");
+        }
+    }
+}
+
+/// Numbers of which each has several parts; who removes part 0 removes all.
+const PARTS_SHAPE: KeyShape = KeyShape {
+    family_bytes: 1,
+    number: |key| key.get(1..9)?.try_into().ok().map(u64::from_be_bytes),
+    whole: |key| key.get(9) == Some(&0),
+};
+
+fn part(number: u64, part: u8) -> Vec<u8> {
+    [b"B", &number.to_be_bytes()[..], &[part]].concat()
+}
+
+/// Ranges of numbers come, go and come again, so that tables die whole, in part, and under others; against a map.
+#[test]
+fn tables_that_die_whole_take_nothing_with_them() {
+    const PARTS: u8 = 3;
+    for seed in 0..4 {
+        let mut rng = SmallRng::seed_from_u64(seed);
+        let directory = tempfile::tempdir().unwrap();
+        let mut engine = open_with(directory.path(), PARTS_SHAPE);
+        let mut model: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
+        for round in 1..=60 {
+            let from = rng.random_range(0..2000_u64);
+            let removes = rng.random_bool(0.5);
+            for number in from..from + rng.random_range(1..800) {
+                let mut batch = Vec::new();
+                // Of all parts, or of some that are not the first.
+                let parts =
+                    if rng.random_ratio(1, 60) { rng.random_range(1..PARTS)..PARTS } else { 0..PARTS };
+                for key in parts.map(|number_part| part(number, number_part)) {
+                    if removes {
+                        model.remove(&key);
+                        batch.push(Change::delete(key));
+                    } else if rng.random_bool(0.7) {
+                        let value = value(&mut rng)[..rng.random_range(1..2048)].to_vec();
+                        model.insert(key.clone(), value.clone());
+                        batch.push(Change::put(key, value));
+                    }
+                }
+                commit(&engine, &changes(batch));
+            }
+            if rng.random_ratio(1, 10) {
+                drop(engine);
+                engine = open_with(directory.path(), PARTS_SHAPE);
+            }
+            if round % 5 == 0 {
+                let mut found = BTreeMap::new();
+                let mut visit = |key: &[u8], value: &[u8]| {
+                    found.insert(key.to_vec(), value.to_vec());
+                    ControlFlow::Continue(())
+                };
+                engine.scan(b"B", b"C", &mut visit).unwrap();
+                assert!(found == model, "seed {seed}, round {round}: {} of {}", found.len(), model.len());
+                for number in (0..2800).step_by(7) {
+                    let key = part(number, rng.random_range(0..PARTS));
+                    let value = engine.get(&key).unwrap();
+                    assert_eq!(
+                        value.as_deref(),
+                        model.get(&key).map(Vec::as_slice),
+                        "{seed} {round} {key:?}"
+                    );
+                }
+            }
         }
     }
 }

@@ -15,15 +15,25 @@ use std::{
     sync::Arc,
 };
 
-use rocksdb::{DB, IngestExternalFileOptions, Options, SstFileWriter, properties};
+use rocksdb::{DB, DBCompressionType, IngestExternalFileOptions, Options, SstFileWriter, properties};
 
-use super::{KeyShape, error::engine_error, intake::Memtable, log::InheritedLogs, records::Records};
+use super::{
+    KeyShape,
+    error::{engine_error, from_errno},
+    intake::Memtable,
+    log::InheritedLogs,
+    records::Records,
+    removals::{self, Held, Table},
+};
 use crate::{EngineError, Key};
 
 /// Young tables that each reader has to ask; beyond it compaction must catch up first.
 const YOUNG_TABLES_MAX: u64 = 40;
 /// A part with less shares a table with its neighbours: many tiny tables would help nobody.
 const PART_BYTES_MIN: usize = 1 << 20;
+/// Values that are this large on an average are not compressed: that takes longer than all else that is done to them here, and they
+/// are small files, which would take as much anywhere else.
+const LARGE_VALUE_BYTES: usize = 1 << 10;
 
 /// Names of tables in the making.
 const NEW_PREFIX: &str = "new-table-";
@@ -32,6 +42,8 @@ pub(super) struct Below {
     db: Arc<DB>,
     records: Arc<Records>,
     options: Options,
+    /// For tables of large values.
+    uncompressed: Options,
     directory: PathBuf,
     keys: KeyShape,
     /// None once what an earlier version of the format left in RocksDB's log is a table.
@@ -47,7 +59,10 @@ impl Below {
         inherited: InheritedLogs,
     ) -> Self {
         remove_unfinished(directory);
-        Self { db, records, options, directory: directory.to_owned(), keys, inherited: Some(inherited) }
+        let mut uncompressed = options.clone();
+        uncompressed.set_compression_type(DBCompressionType::None);
+        let (directory, inherited) = (directory.to_owned(), Some(inherited));
+        Self { db, records, options, uncompressed, directory, keys, inherited }
     }
 
     /// Puts all of a memtable, which readers still find, on stable storage below. Errors change nothing.
@@ -57,14 +72,15 @@ impl Below {
             return Ok(());
         }
         let cuts = cuts(memtable, self.keys)?;
+        let mut held = self.remove_dead(memtable)?;
         let mut tables = Vec::new();
-        let done = self.build(memtable, &cuts, &mut tables).and_then(|()| self.ingest(&tables));
+        let done = self.build(memtable, &cuts, &mut held, &mut tables).and_then(|()| self.ingest(&tables));
         for table in tables {
             // Gone already if it was taken, unless it was copied; one that stays is built over.
             let _ = std::fs::remove_file(table);
         }
         done?;
-        let publishing = self.records.publish();
+        let mut publishing = self.records.publish();
         memtable.visit(|key, value| {
             publishing.put(key, value);
             Ok(())
@@ -77,31 +93,77 @@ impl Below {
         young.ok().flatten().is_some_and(|tables| tables >= YOUNG_TABLES_MAX)
     }
 
-    /// Writes the tables; `tables` gets their files, of which the last one may be unfinished after an error.
-    fn build(&self, memtable: &Memtable, cuts: &[Key], tables: &mut Vec<PathBuf>) -> Result<(), EngineError> {
+    /// Removes tables of which the memtable leaves nothing, and tells what removals must still go down.
+    ///
+    /// The journal has the removals: whatever of this the disk keeps, and whoever reads meanwhile, the memtable comes first.
+    fn remove_dead(&self, memtable: &Memtable) -> Result<Held, EngineError> {
+        if memtable.removals() == 0 {
+            return Ok(Held::by(Vec::new()));
+        }
+        let tables = self.tables()?;
+        let runs = removals::runs(memtable, self.keys);
+        let dead = removals::dead(&runs, tables.clone(), self.keys);
+        if dead.is_empty() {
+            return Ok(Held::by(tables));
+        }
+        for (first, last) in dead {
+            let done = self.db.delete_file_in_range(first, last);
+            done.map_err(|error| engine_error("removing a table of the metadata", &error))?;
+        }
+        self.tables().map(Held::by)
+    }
+
+    fn tables(&self) -> Result<Vec<Table>, EngineError> {
+        let files = self.db.live_files();
+        let files = files.map_err(|error| engine_error("looking through the metadata's tables", &error))?;
+        let table = |file: rocksdb::LiveFile| match (file.start_key, file.end_key) {
+            (Some(first), Some(last)) => Ok(Table { first, last, level: file.level }),
+            _ => Err(from_errno("a table of the metadata has no keys", rustix::io::Errno::UCLEAN)),
+        };
+        files.into_iter().map(table).collect()
+    }
+
+    /// Writes the tables, without removals of what nobody has; `tables` gets their files, of which the last one may be unfinished
+    /// after an error.
+    fn build(
+        &self,
+        memtable: &Memtable,
+        cuts: &[Cut],
+        held: &mut Held,
+        tables: &mut Vec<PathBuf>,
+    ) -> Result<(), EngineError> {
         let building = |error| engine_error("writing a table of the metadata", &error);
         let mut cuts = cuts.iter().peekable();
-        let mut begin = || {
-            let path = self.directory.join(format!("{NEW_PREFIX}{}", tables.len()));
-            tables.push(path.clone());
-            let table = SstFileWriter::create(&self.options);
-            table.open(path).map(|()| table).map_err(building)
-        };
-        let mut table = begin()?;
+        let mut options = &self.options;
+        let mut table: Option<SstFileWriter<'_>> = None;
         memtable.visit(|key, value| {
-            if cuts.next_if(|cut| key == cut.as_slice()).is_some() {
-                table.finish().map_err(building)?;
-                table = begin()?;
+            while let Some(cut) = cuts.next_if(|cut| cut.first.as_slice() <= key) {
+                options = if cut.large_values { &self.uncompressed } else { &self.options };
+                table.take().map_or(Ok(()), |mut table| table.finish()).map_err(building)?;
             }
-            match value {
-                Some(value) => table.put(key, value).map_err(building),
-                None => table.delete(key).map_err(building),
+            if value.is_none() && !held.may_have(key) {
+                return Ok(());
+            }
+            if table.is_none() {
+                let path = self.directory.join(format!("{NEW_PREFIX}{}", tables.len()));
+                tables.push(path.clone());
+                let new = SstFileWriter::create(options);
+                new.open(path).map_err(building)?;
+                table = Some(new);
+            }
+            match (&mut table, value) {
+                (Some(table), Some(value)) => table.put(key, value).map_err(building),
+                (Some(table), None) => table.delete(key).map_err(building),
+                (None, _) => Ok(()), // made above
             }
         })?;
-        table.finish().map_err(building)
+        table.map_or(Ok(()), |mut table| table.finish()).map_err(building)
     }
 
     fn ingest(&self, tables: &[PathBuf]) -> Result<(), EngineError> {
+        if tables.is_empty() {
+            return Ok(());
+        }
         let mut options = IngestExternalFileOptions::default();
         // Links where the file system has them, else copies.
         options.set_move_files(true);
@@ -135,8 +197,16 @@ impl Part {
 /// The keys of one family in a memtable.
 struct Family {
     name: Key,
+    keys: usize,
     bytes: usize,
     parts: Vec<Part>,
+}
+
+/// Where another table begins.
+#[derive(PartialEq, Eq, Debug)]
+struct Cut {
+    first: Key,
+    large_values: bool,
 }
 
 impl Family {
@@ -159,28 +229,37 @@ impl Family {
         }
     }
 
+    fn has_large_values(&self) -> bool {
+        self.is_large() && self.bytes / self.keys.max(1) >= LARGE_VALUE_BYTES
+    }
+
     fn add(&mut self, bytes: usize) {
+        self.keys += 1;
         self.bytes += bytes;
         if let Some(part) = self.parts.last_mut() {
             part.bytes += bytes;
         }
     }
 
-    fn cuts(&self) -> impl Iterator<Item = Key> {
+    fn cut(&self, part: &Part) -> Cut {
+        Cut { first: part.first.clone(), large_values: self.has_large_values() }
+    }
+
+    fn cuts(&self) -> impl Iterator<Item = Cut> {
         let cut = self.parts.windows(2).filter(|pair| pair[0].is_large() || pair[1].is_large());
-        cut.map(|pair| pair[1].first.clone())
+        cut.map(|pair| self.cut(&pair[1]))
     }
 }
 
-/// The keys that begin another table, in their order: between two families or two parts of one, of which one at least is large.
-fn cuts(memtable: &Memtable, keys: KeyShape) -> Result<Vec<Key>, EngineError> {
+/// Where tables begin, in the order of the keys: between two families or two parts of one, of which one at least is large.
+fn cuts(memtable: &Memtable, keys: KeyShape) -> Result<Vec<Cut>, EngineError> {
     let mut families: Vec<Family> = Vec::new();
     let mut before = None;
     memtable.visit(|key, value| {
-        let name = key.get(..keys.family_bytes).unwrap_or(key);
+        let name = keys.family(key);
         let number = (keys.number)(key);
         if families.last().is_none_or(|family| family.name.as_slice() != name) {
-            families.push(Family { name: Key::from_slice(name), bytes: 0, parts: Vec::new() });
+            families.push(Family { name: Key::from_slice(name), keys: 0, bytes: 0, parts: Vec::new() });
             before = None;
         }
         if let Some(family) = families.last_mut() {
@@ -195,8 +274,8 @@ fn cuts(memtable: &Memtable, keys: KeyShape) -> Result<Vec<Key>, EngineError> {
     families.iter_mut().for_each(Family::join_small);
     let mut cuts = Vec::new();
     for (at, family) in families.iter().enumerate() {
-        if at > 0 && (family.is_large() || families[at - 1].is_large()) {
-            cuts.extend(family.parts.first().map(|part| part.first.clone()));
+        if family.is_large() || at > 0 && families[at - 1].is_large() {
+            cuts.extend(family.parts.first().map(|part| family.cut(part)));
         }
         cuts.extend(family.cuts());
     }
@@ -230,19 +309,45 @@ mod tests {
             [b'n', number @ ..] => number.first_chunk().map(|number| u64::from_be_bytes(*number)),
             _ => None,
         },
+        whole: |_| true,
     };
 
     fn key(family: u8, number: u64) -> Vec<u8> {
         [&[family][..], &number.to_be_bytes()].concat()
     }
 
-    /// The cuts of a memtable with values of 100 KiB at these keys.
-    fn cuts_of(keys: impl IntoIterator<Item = (u8, u64)>) -> Vec<Vec<u8>> {
+    fn memtable(keys: impl IntoIterator<Item = (u8, u64)>, value_bytes: usize) -> Memtable {
         let memtable = Memtable::of_segment(1 << 20);
         for (family, number) in keys {
-            memtable.apply(&[Change::put(key(family, number), vec![0; 100 << 10])]);
+            memtable.apply(&[Change::put(key(family, number), vec![0; value_bytes])]);
         }
-        cuts(&memtable, KEYS).unwrap().iter().map(|key| key.to_vec()).collect()
+        memtable
+    }
+
+    /// The cuts of a memtable with values of 100 KiB at these keys, but for the first key's: there a table begins anyway.
+    fn cuts_of(keys: impl IntoIterator<Item = (u8, u64)>) -> Vec<Vec<u8>> {
+        let memtable = memtable(keys, 100 << 10);
+        let mut first = None;
+        let see = |key: &[u8], _: Option<&[u8]>| {
+            first.get_or_insert_with(|| key.to_vec());
+            Ok::<(), ()>(())
+        };
+        memtable.visit(see).unwrap();
+        let cuts = cuts(&memtable, KEYS).unwrap().into_iter().map(|cut| cut.first.to_vec());
+        cuts.filter(|cut| Some(cut) != first.as_ref()).collect()
+    }
+
+    #[test]
+    fn large_values_have_tables_that_are_not_compressed() {
+        let large = |memtable: &Memtable| -> Vec<bool> {
+            cuts(memtable, KEYS).unwrap().iter().map(|cut| cut.large_values).collect()
+        };
+        let keys = [(b'a', 0..1), (b'n', 0..2000), (b'x', 0..1)];
+        let keys = keys.into_iter().flat_map(|(family, numbers)| numbers.map(move |number| (family, number)));
+        assert_eq!(large(&memtable(keys.clone(), 1100)), [true, false], "the neighbours' are");
+        assert_eq!(large(&memtable(keys, 800)), [false, false], "small values");
+        let sequences = (0..1000).chain(2000..3000).map(|number| (b'n', number));
+        assert_eq!(large(&memtable(sequences, 4096)), [true, true]);
     }
 
     #[test]
@@ -268,5 +373,45 @@ mod tests {
     fn what_is_small_is_one_table() {
         assert!(cuts_of((0..40).map(|number| (b'n', number * 1000))).is_empty());
         assert!(cuts_of([]).is_empty());
+    }
+
+    /// A RocksDB without compaction: what goes here, goes by the removals alone.
+    fn below(directory: &Path) -> Below {
+        let mut options = Options::default();
+        options.create_if_missing(true);
+        options.set_disable_auto_compactions(true);
+        let inherited = InheritedLogs::of(directory).unwrap();
+        let db = Arc::new(DB::open(&options, directory).unwrap());
+        Below::new((db, Arc::new(Records::new(0))), directory, options, KEYS, inherited)
+    }
+
+    fn removals(numbers: std::ops::Range<u64>) -> Memtable {
+        let memtable = Memtable::of_segment(1 << 20);
+        numbers.for_each(|number| memtable.apply(&[Change::delete(key(b'n', number))]));
+        memtable
+    }
+
+    fn ranges(below: &Below) -> Vec<(Vec<u8>, Vec<u8>)> {
+        below.tables().unwrap().into_iter().map(|table| (table.first, table.last)).collect()
+    }
+
+    #[test]
+    fn tables_whose_keys_are_all_removed_go_and_so_do_their_removals() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut below = below(directory.path());
+        let sequences = (1000..1300).chain(2000..2300).chain(3000..3300);
+        below.take(&memtable(sequences.map(|number| (b'n', number)), 4096)).unwrap();
+        assert_eq!(below.tables().unwrap().len(), 3);
+        // All of the first, all but one of the second; and two that came and went.
+        below.take(&removals(900..1300)).unwrap();
+        below.take(&removals(2000..2299)).unwrap();
+        below.take(&removals(5000..5002)).unwrap();
+        let (second, third) = ((key(b'n', 2000), key(b'n', 2299)), (key(b'n', 3000), key(b'n', 3299)));
+        let removed = (key(b'n', 2000), key(b'n', 2298));
+        let mut left = ranges(&below);
+        left.sort();
+        assert_eq!(left, [removed, second, third]);
+        let there = |number: u64| below.db.get(key(b'n', number)).unwrap().is_some();
+        assert_eq!([1000, 1299, 2000, 2298, 2299, 3000].map(there), [false, false, false, false, true, true]);
     }
 }

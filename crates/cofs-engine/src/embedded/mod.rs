@@ -26,6 +26,7 @@ mod log;
 mod open;
 mod options;
 mod records;
+mod removals;
 mod reserve;
 
 use std::{

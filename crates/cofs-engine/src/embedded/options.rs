@@ -17,13 +17,22 @@ pub struct KeyShape {
     /// Keys that share so many first bytes are a family: of one kind, and changed in a similar order. Large families get tables of
     /// their own. 0: all keys are one.
     pub family_bytes: usize,
-    /// The number of a key of a family that comes in the order of its numbers, or in several such sequences at a time.
+    /// The number of a key of a family that comes in the order of its numbers, or in several such sequences at a time. All keys of
+    /// such a family have one, and are in its order.
     pub number: fn(&[u8]) -> Option<u64>,
+    /// Of a key with a number: who removes it removes all keys of its family and number, in the same commit or before.
+    pub whole: fn(&[u8]) -> bool,
+}
+
+impl KeyShape {
+    pub(super) fn family(self, key: &[u8]) -> &[u8] {
+        key.get(..self.family_bytes).unwrap_or(key)
+    }
 }
 
 impl Default for KeyShape {
     fn default() -> Self {
-        Self { family_bytes: 0, number: |_| None }
+        Self { family_bytes: 0, number: |_| None, whole: |_| false }
     }
 }
 

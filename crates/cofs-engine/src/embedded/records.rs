@@ -19,14 +19,16 @@
 
 use std::{
     cell::Cell,
+    collections::VecDeque,
     hash::Hasher as _,
+    hint::black_box,
     sync::atomic::{AtomicU64, Ordering, fence},
 };
 
 use rustc_hash::FxHasher;
 use zerocopy::FromZeros as _;
 
-use crate::Bytes;
+use crate::{Bytes, Key};
 
 /// Places of a bucket: with its sequence number their tags are a cache line.
 const PLACES: usize = 7;
@@ -37,6 +39,9 @@ const RECORD_BYTES_MAX: usize = (PLACE_WORDS - 1) * 8;
 /// One in so many absent keys is remembered.
 const FILL_ONE_IN: u32 = 8;
 const TALLIES: usize = 16;
+/// Records whose buckets are on their way from memory while those before them are put: the table is larger than the
+/// processor's caches, and to wait for each bucket by itself would be a third of the drain's time.
+const AHEAD: usize = 8;
 
 /// Of a tag: somebody has it.
 const USED: u64 = 1 << 32;
@@ -176,8 +181,9 @@ impl Changing<'_> {
         self.bucket.candidates(tag).find(|&place| self.bucket.read(place, key).is_some())
     }
 
-    fn put(&self, tag: u64, key: &[u8], packed: &Packed) {
-        let place = self.find(tag, key).unwrap_or_else(|| self.victim());
+    /// At `place`, where the key has one.
+    fn put(&self, tag: u64, place: Option<usize>, packed: &Packed) {
+        let place = place.unwrap_or_else(|| self.victim());
         self.bucket.write(place, packed);
         self.bucket.tags[place].store(tag, Ordering::Relaxed);
     }
@@ -212,25 +218,53 @@ impl Drop for Changing<'_> {
 /// A layer's records on their way into the table, until it is dropped.
 pub(super) struct Publishing<'a> {
     records: &'a Records,
+    /// In the order in which they came.
+    ahead: VecDeque<Published>,
+}
+
+struct Published {
+    spot: Spot,
+    key: Key,
+    there: bool,
+    packed: Option<Packed>,
 }
 
 impl Publishing<'_> {
     /// RocksDB has this value of `key` now, or none.
-    pub(super) fn put(&self, key: &[u8], value: Option<&[u8]>) {
-        let Spot { bucket, tag } = self.records.spot(key);
-        let bucket = self.records.buckets[bucket].change();
-        match (Packed::of(key, value), bucket.find(tag, key)) {
-            (Some(packed), _) if value.is_some() => bucket.put(tag, key, &packed),
-            // Whoever removes much is not after what is gone: only what was here stays known.
-            (Some(packed), Some(_)) => bucket.put(tag, key, &packed),
-            (None, Some(place)) => bucket.remove(place),
-            (_, None) => {}
+    pub(super) fn put(&mut self, key: &[u8], value: Option<&[u8]>) {
+        if key.len() > RECORD_BYTES_MAX {
+            return;
         }
+        let spot = self.records.spot(key);
+        // The processor fetches what nothing depends on beside what it does next.
+        black_box(self.records.buckets[spot.bucket].sequence.load(Ordering::Relaxed));
+        let (key, there, packed) = (Key::from_slice(key), value.is_some(), Packed::of(key, value));
+        self.ahead.push_back(Published { spot, key, there, packed });
+        if self.ahead.len() > AHEAD {
+            self.put_first();
+        }
+    }
+
+    /// Puts the first of those that wait; false: none does.
+    fn put_first(&mut self) -> bool {
+        let Some(Published { spot: Spot { bucket, tag }, key, there, packed }) = self.ahead.pop_front()
+        else {
+            return false;
+        };
+        let bucket = self.records.buckets[bucket].change();
+        match (packed, bucket.find(tag, &key)) {
+            // Whoever removes much is not after what is gone: only what was here stays known.
+            (Some(packed), place) if there || place.is_some() => bucket.put(tag, place, &packed),
+            (None, Some(place)) => bucket.remove(place),
+            _ => {}
+        }
+        true
     }
 }
 
 impl Drop for Publishing<'_> {
     fn drop(&mut self) {
+        while self.put_first() {}
         self.records.epoch.fetch_add(1, Ordering::Release);
     }
 }
@@ -289,14 +323,14 @@ impl Records {
         let Spot { bucket, tag } = self.spot(key);
         let Some(bucket) = self.buckets[bucket].try_change() else { return };
         if self.epoch.load(Ordering::Acquire) == ticket.epoch {
-            bucket.put(tag, key, &packed);
+            bucket.put(tag, bucket.find(tag, key), &packed);
         }
     }
 
     /// For the one thread that moves layers below, when RocksDB has one of them and the intake too.
     pub(super) fn publish(&self) -> Publishing<'_> {
         self.epoch.fetch_add(1, Ordering::AcqRel);
-        Publishing { records: self }
+        Publishing { records: self, ahead: VecDeque::with_capacity(AHEAD + 1) }
     }
 
     pub(super) fn hits_and_misses(&self) -> (u64, u64) {
@@ -333,7 +367,7 @@ mod tests {
     fn what_was_published_and_what_was_filled_in_is_found() {
         let records = Records::new(1 << 20);
         assert_eq!(records.get(b"a"), None);
-        let publishing = records.publish();
+        let mut publishing = records.publish();
         publishing.put(b"a", Some(b"1"));
         publishing.put(b"a", Some(b"2"));
         publishing.put(b"", Some(b""));
@@ -362,7 +396,7 @@ mod tests {
     fn of_removed_keys_those_are_known_that_were_here() {
         let records = Records::new(1 << 20);
         records.fill(records.ticket(), b"a", Some(b"1"));
-        let publishing = records.publish();
+        let mut publishing = records.publish();
         publishing.put(b"a", None);
         publishing.put(b"b", None);
         drop(publishing);
@@ -380,10 +414,11 @@ mod tests {
     fn a_fill_from_before_a_layer_was_published_counts_for_nothing() {
         let records = Records::new(1 << 20);
         let before = records.ticket();
-        let publishing = records.publish();
+        let mut publishing = records.publish();
         assert!(records.ticket().is_none(), "not while it is published");
         records.fill(before, b"unrelated", Some(b"old"));
         publishing.put(b"a", Some(b"new"));
+        while publishing.put_first() {}
         records.fill(before, b"a", Some(b"old"));
         drop(publishing);
         records.fill(before, b"a", Some(b"old"));
@@ -470,7 +505,7 @@ mod tests {
             // Even: published. Odd: on its way, and readers who come now find it in the intake.
             for number in (2..40_000).step_by(2) {
                 let keys = [number % KEYS, number * 7 % KEYS];
-                let publishing = records.publish();
+                let mut publishing = records.publish();
                 for key in keys {
                     publishing.put(&key.to_be_bytes(), Some(&bytes(key, number)));
                 }

@@ -21,6 +21,12 @@ pub const KEY_SHAPE: KeyShape = KeyShape {
         [_, _, INODE | INLINE, number @ ..] => number.first_chunk().map(|number| u64::from_be_bytes(*number)),
         _ => None,
     },
+    // The first chunk of inline data goes with all others: see `tables/inline.rs`.
+    whole: |key| match key {
+        [_, _, INODE, ..] => true,
+        [_, _, INLINE, rest @ ..] => rest.get(8..) == Some(&0_u32.to_be_bytes()),
+        _ => false,
+    },
 };
 
 /// The only partition there is so far; the header and the reclaim list stand in it.

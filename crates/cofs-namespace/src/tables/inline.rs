@@ -1,7 +1,8 @@
 //! Inline data: a small file's bytes, in records of `INLINE_CHUNK_BYTES`.
 //!
 //! All records of a file are covered by its inode. A record may be shorter than its chunk, and may be missing:
-//! what is not there reads as zeros. Nothing stands beyond the file's end.
+//! what is not there reads as zeros. Nothing stands beyond the file's end. Whoever removes the first record removes all: the
+//! engine is told so (`KEY_SHAPE`), and takes what else has its number for removed.
 
 use std::ops::Range;
 
@@ -91,7 +92,7 @@ pub fn zero(tx: &mut Tx<'_>, ino: InodeId, range: Range<u64>) -> FsResult<()> {
         if piece.within.start >= bytes.len() {
             continue;
         }
-        if piece.within.start == 0 && piece.within.end >= bytes.len() {
+        if piece.within.start == 0 && piece.within.end >= bytes.len() && piece.chunk > 0 {
             tx.delete_covered(&key);
             continue;
         }
@@ -107,10 +108,19 @@ pub fn zero(tx: &mut Tx<'_>, ino: InodeId, range: Range<u64>) -> FsResult<()> {
 
 /// Takes away everything from `size_bytes` on; `before`: the file's size so far.
 pub fn cut(tx: &mut Tx<'_>, ino: InodeId, size_bytes: u64, before: u64) -> FsResult<()> {
-    zero(tx, ino, size_bytes..before.max(size_bytes))
+    if size_bytes > 0 {
+        return zero(tx, ino, size_bytes..before.max(size_bytes));
+    }
+    chunks(ino, before).for_each(|key| tx.delete_covered(&key));
+    Ok(())
 }
 
 /// The removal of all chunks of a file of `size_bytes`.
 pub fn removal(ino: InodeId, size_bytes: u64) -> impl Iterator<Item = Change> {
-    (0..size_bytes.div_ceil(CHUNK)).map(move |chunk| Change::delete(key::inline(ino, chunk as u32)))
+    chunks(ino, size_bytes).map(Change::delete)
+}
+
+/// The keys of all chunks of a file of `size_bytes`.
+fn chunks(ino: InodeId, size_bytes: u64) -> impl Iterator<Item = [u8; 15]> {
+    (0..size_bytes.div_ceil(CHUNK)).map(move |chunk| key::inline(ino, chunk as u32)) // inline files are small
 }

@@ -33,6 +33,7 @@ struct Table {
     bytes: usize,
     /// Changes that removed a key, whether or not it had a value.
     removals: usize,
+    replayed: bool,
 }
 
 pub(in crate::embedded) struct Memtable {
@@ -109,9 +110,10 @@ impl Memtable {
     }
 
     /// A commit that the journal told of.
-    pub(super) fn replay(&self, changes: Vec<Logged>) {
+    pub(in crate::embedded) fn replay(&self, changes: Vec<Logged>) {
         let mut table = self.table.write();
         table.commits += 1;
+        table.replayed = true;
         for (key, value) in changes {
             self.filter.add(KeyHash::of(key.as_slice()));
             table.put(key, value, &[]);
@@ -139,6 +141,11 @@ impl Memtable {
     /// Changes that removed a key.
     pub(in crate::embedded) fn removals(&self) -> usize {
         self.table.read().removals
+    }
+
+    /// Whether the journal told of a commit.
+    pub(in crate::embedded) fn is_replayed(&self) -> bool {
+        self.table.read().replayed
     }
 
     /// Visits the newest versions in the order of their keys. The table is locked meanwhile: for one that

@@ -1,0 +1,254 @@
+//! What a drain's removals spare: tables below of which nothing is left, and removals that have nothing to remove.
+//!
+//! RocksDB learns of a removal as of any record: it is written into a table and sinks from level to level, until a compaction
+//! meets what it removes, which it reads and writes anew without it. Where all that a table has is removed, and that is known from the
+//! removals alone, none of this is needed: the file goes (`rm -rf` of a tree with small files is most of what there is of this). And
+//! a removal whose key lies in the range of no table, as that of a file that came and went within a segment, need not go down at all.
+//!
+//! That a table has no key but removed ones follows from the numbers of its first and its last key, if all numbers from the one to
+//! the other are removed as a *whole* (see [`KeyShape`]).
+
+use super::{KeyShape, intake::Memtable};
+use crate::Key;
+
+/// Shorter runs of numbers hold no table: those in the making are cut at a MiB.
+const RUN_NUMBERS_MIN: u64 = 64;
+
+/// The range of a table below.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Table {
+    pub(super) first: Vec<u8>,
+    pub(super) last: Vec<u8>,
+    /// Tables of a level hide what those of a higher one have; only those of level 0 may overlap.
+    pub(super) level: i32,
+}
+
+impl Table {
+    fn overlaps(&self, other: &Self) -> bool {
+        self.first <= other.last && other.first <= self.last
+    }
+}
+
+/// Numbers of a family that follow each other and are all removed.
+#[derive(PartialEq, Eq, Debug)]
+pub(super) struct Run {
+    family: Key,
+    first: u64,
+    last: u64,
+}
+
+/// A table with the keys of one family, which have numbers.
+struct Span<'a> {
+    family: &'a [u8],
+    first: u64,
+    last: u64,
+}
+
+impl<'a> Span<'a> {
+    fn of(table: &'a Table, keys: KeyShape) -> Option<Self> {
+        let family = keys.family(&table.first);
+        let (first, last) = ((keys.number)(&table.first)?, (keys.number)(&table.last)?);
+        (keys.family(&table.last) == family).then_some(Self { family, first, last })
+    }
+}
+
+impl Run {
+    fn holds(&self, table: &Span<'_>) -> bool {
+        self.family.as_slice() == table.family && self.first <= table.first && table.last <= self.last
+    }
+}
+
+/// The runs of a memtable's removals. None of one whose commits came from the journal: another version may have made them, that
+/// promised less of its removals.
+pub(super) fn runs(memtable: &Memtable, keys: KeyShape) -> Vec<Run> {
+    let mut runs: Vec<Run> = Vec::new();
+    if memtable.is_replayed() || memtable.removals() < RUN_NUMBERS_MIN as usize {
+        return runs;
+    }
+    let mut open: Option<Run> = None;
+    let mut close = |run: Option<Run>| runs.extend(run.filter(|run| run.last - run.first >= RUN_NUMBERS_MIN));
+    memtable
+        .visit::<()>(|key, value| {
+            let Some(number) = (keys.number)(key).filter(|_| (keys.whole)(key)) else { return Ok(()) };
+            let family = keys.family(key);
+            let follows =
+                |run: &Run| run.family.as_slice() == family && run.last.checked_add(1) == Some(number);
+            if value.is_some() {
+                close(open.take());
+            } else if let Some(run) = open.as_mut().filter(|run| follows(run)) {
+                run.last = number;
+            } else {
+                close(open.replace(Run { family: Key::from_slice(family), first: number, last: number }));
+            }
+            Ok(())
+        })
+        .unwrap_or_default();
+    close(open);
+    runs
+}
+
+/// The ranges of keys, each of one table or several neighbours, in which no table has anything left.
+///
+/// A table stays if one below it shows what it hides: one that stays, or has keys outside of the run.
+pub(super) fn dead(runs: &[Run], mut tables: Vec<Table>, keys: KeyShape) -> Vec<(Vec<u8>, Vec<u8>)> {
+    tables.sort_by(|one, other| one.first.cmp(&other.first));
+    let spans: Vec<_> = tables.iter().map(|table| Span::of(table, keys)).collect();
+    let mut ranges = Vec::new();
+    for run in runs {
+        let held = |at: usize| spans[at].as_ref().is_some_and(|span| run.holds(span));
+        let held: Vec<usize> = (0..tables.len()).filter(|&at| held(at)).collect();
+        let mut dies = vec![false; tables.len()];
+        let mut from_below = held.clone();
+        from_below.sort_by_key(|&at| std::cmp::Reverse(tables[at].level));
+        for at in from_below {
+            let shows = |(other, table): (usize, &Table)| {
+                table.level > tables[at].level && table.overlaps(&tables[at]) && !dies[other]
+            };
+            dies[at] = !tables.iter().enumerate().any(shows);
+        }
+        for neighbours in held.split(|&at| !dies[at]).filter(|tables| !tables.is_empty()) {
+            let first = neighbours.iter().map(|&at| &tables[at].first).min();
+            let last = neighbours.iter().map(|&at| &tables[at].last).max();
+            ranges.extend(first.cloned().zip(last.cloned()));
+        }
+    }
+    ranges
+}
+
+/// Tells of keys, in their order, whether a table may have them.
+pub(super) struct Held {
+    /// The ranges of tables, joined where they overlap; in order.
+    ranges: std::iter::Peekable<std::vec::IntoIter<(Vec<u8>, Vec<u8>)>>,
+}
+
+impl Held {
+    pub(super) fn by(mut tables: Vec<Table>) -> Self {
+        tables.sort_by(|one, other| one.first.cmp(&other.first));
+        let mut ranges: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
+        for Table { first, last, .. } in tables {
+            match ranges.last_mut() {
+                Some((_, end)) if first <= *end => *end = last.max(std::mem::take(end)),
+                _ => ranges.push((first, last)),
+            }
+        }
+        Self { ranges: ranges.into_iter().peekable() }
+    }
+
+    pub(super) fn may_have(&mut self, key: &[u8]) -> bool {
+        while self.ranges.next_if(|(_, last)| last.as_slice() < key).is_some() {}
+        self.ranges.peek().is_some_and(|(first, _)| first.as_slice() <= key)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Change;
+
+    /// `family number part`; who removes part 0 removes all.
+    const KEYS: KeyShape = KeyShape {
+        family_bytes: 1,
+        number: |key| match key {
+            [b'n' | b'm', number, _] => Some(u64::from(*number)),
+            _ => None,
+        },
+        whole: |key| matches!(key, [_, _, 0]),
+    };
+
+    fn table(level: i32, first: &[u8], last: &[u8]) -> Table {
+        Table { first: first.to_vec(), last: last.to_vec(), level }
+    }
+
+    fn run(first: u64, last: u64) -> Run {
+        Run { family: Key::from_slice(b"n"), first, last }
+    }
+
+    fn memtable(changes: &[Change]) -> Memtable {
+        let memtable = Memtable::of_segment(1 << 20);
+        memtable.apply(changes);
+        memtable
+    }
+
+    fn removals(numbers: impl IntoIterator<Item = u8>) -> Vec<Change> {
+        numbers.into_iter().map(|number| Change::delete([b'n', number, 0])).collect()
+    }
+
+    #[test]
+    fn numbers_that_follow_each_other_are_a_run() {
+        let mut changes = removals((0..70).chain(80..200));
+        assert_eq!(runs(&memtable(&changes), KEYS), [run(0, 69), run(80, 199)]);
+        // Other parts tell nothing of their numbers; other families stand apart.
+        changes.push(Change::put([b'n', 90, 1], b"".to_vec()));
+        changes.push(Change::delete([b'n', 75, 1]));
+        changes.push(Change::delete([b'm', 70, 0]));
+        assert_eq!(runs(&memtable(&changes), KEYS), [run(0, 69), run(80, 199)]);
+        // What has a value again ends a run.
+        changes.push(Change::put([b'n', 150, 0], b"".to_vec()));
+        assert_eq!(runs(&memtable(&changes), KEYS), [run(0, 69), run(80, 149)]);
+        assert!(runs(&memtable(&removals((0..200).step_by(2))), KEYS).is_empty());
+        assert!(runs(&memtable(&[]), KEYS).is_empty());
+    }
+
+    #[test]
+    fn what_came_from_the_journal_promises_nothing() {
+        let memtable = memtable(&removals(0..100));
+        assert_eq!(runs(&memtable, KEYS), [run(0, 99)]);
+        memtable.replay(vec![]);
+        assert!(runs(&memtable, KEYS).is_empty());
+    }
+
+    fn range(first: &[u8], last: &[u8]) -> (Vec<u8>, Vec<u8>) {
+        (first.to_vec(), last.to_vec())
+    }
+
+    #[test]
+    fn a_table_within_a_run_is_dead() {
+        let tables = vec![
+            table(6, b"n\x09\0", b"n\x0a\0"), // begins before the run
+            table(6, b"n\x0a\x01", b"n\x14\x05"),
+            table(6, b"n\x15\0", b"n\x20\0"),
+            table(6, b"n\x21\0", b"n\x65\0"), // ends behind it
+            table(6, b"m\x0a\0", b"m\x0b\0"),
+            table(6, b"m\x0c\0", b"n\x0b\0"),
+            table(6, b"x\x0a\0", b"x\x0b\0"),
+        ];
+        assert_eq!(dead(&[run(10, 100)], tables.clone(), KEYS), [range(b"n\x0a\x01", b"n\x20\0")]);
+        assert!(dead(&[run(50, 100)], tables, KEYS).is_empty());
+    }
+
+    #[test]
+    fn a_table_that_hides_older_ones_goes_only_with_them() {
+        let (above, below) = (table(5, b"n\x0a\0", b"n\x14\0"), table(6, b"n\x0b\0", b"n\x15\0"));
+        let both = vec![above.clone(), below.clone()];
+        assert_eq!(dead(&[run(10, 21)], both.clone(), KEYS), [range(b"n\x0a\0", b"n\x15\0")]);
+        assert!(dead(&[run(10, 20)], both, KEYS).is_empty());
+        // One above it, which is younger, shows nothing that is older than what goes.
+        let wide = table(4, b"n\x01\0", b"n\x99\0");
+        assert_eq!(dead(&[run(10, 20)], vec![above.clone(), wide], KEYS), [range(b"n\x0a\0", b"n\x14\0")]);
+        // One that goes, but for a third below it, stays; and so does what hides it.
+        let (top, third) = (table(4, b"n\x0a\0", b"n\x0a\0"), table(6, b"n\x14\0", b"n\x99\0"));
+        assert!(dead(&[run(10, 20)], vec![top, above, third], KEYS).is_empty());
+    }
+
+    #[test]
+    fn tables_are_neighbours_where_none_stays_between_them() {
+        let tables = vec![
+            table(6, b"n\x0a\0", b"n\x0b\0"),
+            table(5, b"n\x0c\0", b"n\x0d\0"),
+            table(6, b"n\x0d\0", b"n\x99\0"),
+            table(5, b"n\x0e\0", b"n\x0e\0"),
+        ];
+        assert_eq!(dead(&[run(10, 20)], tables, KEYS), [range(b"n\x0a\0", b"n\x0b\0")]);
+    }
+
+    #[test]
+    fn keys_are_held_by_the_ranges_of_tables() {
+        let tables =
+            vec![table(0, b"d", b"f"), table(6, b"a", b"b"), table(5, b"e", b"h"), table(6, b"e", b"e")];
+        let mut held = Held::by(tables);
+        let keys: [&[u8]; 9] = [b"", b"a", b"b", b"b\0", b"c", b"d", b"g", b"h", b"i"];
+        let held = keys.map(|key| held.may_have(key));
+        assert_eq!(held, [false, true, true, false, false, true, true, true, false]);
+        assert!(!Held::by(vec![]).may_have(b""));
+    }
+}
