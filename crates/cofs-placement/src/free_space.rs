@@ -1,29 +1,35 @@
 //! A pool's free space, asked for where it may take for ever.
 //!
 //! statvfs(2) on a directory that hangs (an NFS server that is gone, a dead disk) does not return, and nobody who only wants to know how
-//! a volume is should hang with it. So a thread asks, one at a time for each pool, and whoever wants to know waits for it no longer than
-//! [`POOL_PATIENCE`]; then he gets what the pool said last.
+//! a volume is should hang with it. So each pool has a thread that asks, and whoever wants to know waits for it no longer than
+//! [`POOL_PATIENCE`]; then he gets what the pool said last. The thread is as old as the pool: a thread inherits the CPUs and the
+//! scheduling policy of the one that starts it, and whoever wants to know may be bound to one CPU, or run after everybody else.
 
 use std::{
     io,
     sync::Arc,
-    thread,
+    thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
 
 use cofs_types::limits::{POOL_PATIENCE, POOL_PROBE_INTERVAL};
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use rustix::io::Errno;
 
 use crate::store::{BackingStore, Space};
 
 const THREAD: &str = "cofs-space";
 
-pub struct FreeSpace(Arc<Shared>);
+pub struct FreeSpace {
+    shared: Arc<Shared>,
+    /// Until the end.
+    thread: Option<JoinHandle<()>>,
+}
 
 struct Shared {
     store: Arc<dyn BackingStore>,
     state: Mutex<State>,
+    asked: Condvar,
     answered: Condvar,
 }
 
@@ -32,27 +38,34 @@ struct State {
     last: Option<(Instant, Space)>,
     /// What the last answer was, if it was an error.
     error: Option<i32>,
-    /// Since when somebody asks.
+    /// Since when the pool owes an answer.
     asks: Option<Instant>,
     answers: u64,
+    /// Nobody will want to know any more.
+    over: bool,
 }
 
 impl FreeSpace {
-    pub fn new(store: Arc<dyn BackingStore>) -> Self {
-        Self(Arc::new(Shared { store, state: Mutex::default(), answered: Condvar::new() }))
+    /// Errors: no thread.
+    pub fn new(store: Arc<dyn BackingStore>) -> io::Result<Self> {
+        let (asked, answered) = Default::default();
+        let shared = Arc::new(Shared { store, state: Mutex::default(), asked, answered });
+        let asker = Arc::clone(&shared);
+        let thread = thread::Builder::new().name(THREAD.into()).spawn(move || asker.run())?;
+        Ok(Self { shared, thread: Some(thread) })
     }
 
     /// At most [`POOL_PROBE_INTERVAL`] old, or what was said last if the pool does not answer; nothing if it never has. Errors: those of
     /// statvfs(2).
     pub fn get(&self) -> io::Result<Space> {
-        let mut state = self.0.state.lock();
+        let mut state = self.shared.state.lock();
         if let Some(space) = state.fresh() {
             return Ok(space);
         }
-        let asked = self.ask(&mut state)?;
+        let asked = self.shared.ask(&mut state);
         let answers = state.answers;
         while state.answers == answers {
-            if self.0.answered.wait_until(&mut state, asked + POOL_PATIENCE).timed_out() {
+            if self.shared.answered.wait_until(&mut state, asked + POOL_PATIENCE).timed_out() {
                 return Ok(state.known());
             }
         }
@@ -61,51 +74,73 @@ impl FreeSpace {
 
     /// What was said last, without waiting; asked anew, for the next, if that is old.
     pub fn known(&self) -> Option<Space> {
-        let mut state = self.0.state.lock();
+        let mut state = self.shared.state.lock();
         if state.fresh().is_none() {
-            let _ = self.ask(&mut state);
+            self.shared.ask(&mut state);
         }
         state.last.map(|(_, space)| space)
     }
 
     /// For how long the pool has owed an answer, if longer than anybody waits for it.
     pub fn silent(&self) -> Option<Duration> {
-        self.0.state.lock().asks.map(|since| since.elapsed()).filter(|silent| *silent >= POOL_PATIENCE)
+        self.shared.state.lock().asks.map(|since| since.elapsed()).filter(|silent| *silent >= POOL_PATIENCE)
     }
 
     /// What was said was of another.
     pub fn forget(&self) {
-        self.0.state.lock().last = None;
+        self.shared.state.lock().last = None;
     }
+}
 
-    /// Since when somebody asks, which may be now. Errors: no thread.
-    fn ask(&self, state: &mut State) -> io::Result<Instant> {
-        if let Some(since) = state.asks {
-            return Ok(since);
+impl Drop for FreeSpace {
+    /// Waits for the thread, but not for a pool.
+    fn drop(&mut self) {
+        let mut state = self.shared.state.lock();
+        state.over = true;
+        let may_hang = state.asks.is_some();
+        drop(state);
+        self.shared.asked.notify_one();
+        if let Some(thread) = self.thread.take().filter(|_| !may_hang) {
+            // One that panicked has said so.
+            let _ = thread.join();
         }
-        let shared = Arc::clone(&self.0);
-        thread::Builder::new().name(THREAD.into()).spawn(move || shared.learn())?;
-        Ok(*state.asks.insert(Instant::now()))
     }
 }
 
 impl Shared {
-    fn learn(&self) {
-        let answer = self.store.space();
+    /// Since when the pool owes an answer, which may be now.
+    fn ask(&self, state: &mut State) -> Instant {
+        *state.asks.get_or_insert_with(|| {
+            self.asked.notify_one();
+            Instant::now()
+        })
+    }
+
+    fn run(&self) {
         let mut state = self.state.lock();
-        state.asks = None;
-        state.answers += 1;
-        state.error =
-            answer.as_ref().err().map(|error| error.raw_os_error().unwrap_or(Errno::IO.raw_os_error()));
-        if let Ok(space) = answer {
-            state.last = Some((Instant::now(), space));
+        while !state.over {
+            if state.asks.is_none() {
+                self.asked.wait(&mut state);
+                continue;
+            }
+            let answer = MutexGuard::unlocked(&mut state, || self.store.space());
+            state.learn(answer);
+            self.answered.notify_all();
         }
-        drop(state);
-        self.answered.notify_all();
     }
 }
 
 impl State {
+    fn learn(&mut self, answer: io::Result<Space>) {
+        self.asks = None;
+        self.answers += 1;
+        self.error =
+            answer.as_ref().err().map(|error| error.raw_os_error().unwrap_or(Errno::IO.raw_os_error()));
+        if let Ok(space) = answer {
+            self.last = Some((Instant::now(), space));
+        }
+    }
+
     fn fresh(&self) -> Option<Space> {
         self.last.filter(|(when, _)| when.elapsed() < POOL_PROBE_INTERVAL).map(|(_, space)| space)
     }
@@ -114,21 +149,24 @@ impl State {
         self.last.map(|(_, space)| space).unwrap_or_default()
     }
 }
+
 #[cfg(test)]
 mod tests {
     use std::{
         fs::File,
         path::Path,
-        sync::mpsc::{Receiver, Sender, channel},
+        sync::mpsc::{Sender, channel},
     };
+
+    use rustix::thread::CpuSet;
 
     use super::*;
     use crate::store::{At, EntryKind, OpenMode, Operation};
 
-    /// A store of which only the space can be asked; each answer is waited for.
-    struct Slow(Mutex<Receiver<io::Result<u64>>>);
+    /// A store of which only the space can be asked.
+    struct Says<F>(F);
 
-    impl BackingStore for Slow {
+    impl<F: Fn() -> io::Result<u64> + Send + Sync + 'static> BackingStore for Says<F> {
         fn path(&self) -> &Path {
             Path::new("/nowhere")
         }
@@ -157,21 +195,22 @@ mod tests {
             unreachable!()
         }
         fn space(&self) -> io::Result<Space> {
-            let free_bytes = self.0.lock().recv().unwrap()?;
-            Ok(Space { free_bytes, ..Space::default() })
+            Ok(Space { free_bytes: self.0()?, ..Space::default() })
         }
         fn sync_all(&self) -> io::Result<()> {
             unreachable!()
         }
     }
 
+    /// Each answer is waited for.
     fn slow() -> (FreeSpace, Sender<io::Result<u64>>) {
         let (answer, answers) = channel();
-        (FreeSpace::new(Arc::new(Slow(Mutex::new(answers)))), answer)
+        let answers = Mutex::new(answers);
+        (FreeSpace::new(Arc::new(Says(move || answers.lock().recv().unwrap()))).unwrap(), answer)
     }
 
     fn age(free: &FreeSpace) {
-        let mut state = free.0.state.lock();
+        let mut state = free.shared.state.lock();
         if let Some((when, _)) = &mut state.last {
             *when -= POOL_PROBE_INTERVAL;
         }
@@ -205,11 +244,27 @@ mod tests {
     }
 
     #[test]
+    fn whoever_wants_to_know_lends_the_asking_thread_nothing_of_his() {
+        let cpus = || rustix::thread::sched_getaffinity(None);
+        let free = FreeSpace::new(Arc::new(Says(move || Ok(u64::from(cpus()?.count()))))).unwrap();
+        let all = cpus().unwrap();
+        let one = (0..CpuSet::MAX_CPU).find(|&cpu| all.is_set(cpu)).unwrap();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut pinned = CpuSet::new();
+                pinned.set(one);
+                rustix::thread::sched_setaffinity(None, &pinned).unwrap();
+                assert_eq!(free.get().unwrap().free_bytes, u64::from(all.count()));
+            });
+        });
+    }
+
+    #[test]
     fn one_at_a_time_asks_and_who_must_not_wait_does_not() {
         let (free, answer) = slow();
         assert_eq!((free.known(), free.known()), (None, None));
         answer.send(Ok(7)).unwrap();
         assert_eq!(free.get().unwrap().free_bytes, 7);
-        assert_eq!(free.0.state.lock().answers, 1);
+        assert_eq!(free.shared.state.lock().answers, 1);
     }
 }

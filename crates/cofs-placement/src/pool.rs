@@ -88,7 +88,8 @@ impl Pool {
         health.refusal()?;
         Ok(Self {
             config,
-            free: FreeSpace::new(Arc::clone(&store)),
+            free: FreeSpace::new(Arc::clone(&store))
+                .map_err(|error| FsError::from_io("start a thread that asks a pool for its space", error))?,
             store,
             numbers: Numbers::new(boot),
             directories: Directories::default(),
