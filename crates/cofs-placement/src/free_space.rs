@@ -227,6 +227,10 @@ mod tests {
         assert_eq!(free.get().unwrap().free_bytes, 7);
         assert!(free.silent().is_some());
         assert_eq!(free.known().unwrap().free_bytes, 7);
+        assert!(
+            free.silent().is_some(),
+            "who asks once more does not make it owe the answer for a shorter time"
+        );
         answer.send(Ok(8)).unwrap();
         while free.silent().is_some() {
             thread::yield_now();
@@ -263,8 +267,23 @@ mod tests {
     fn one_at_a_time_asks_and_who_must_not_wait_does_not() {
         let (free, answer) = slow();
         assert_eq!((free.known(), free.known()), (None, None));
+        assert_eq!(free.silent(), None, "nobody has waited long");
         answer.send(Ok(7)).unwrap();
+        while free.known().is_none() {
+            thread::yield_now();
+        }
         assert_eq!(free.get().unwrap().free_bytes, 7);
         assert_eq!(free.shared.state.lock().answers, 1);
+    }
+
+    #[test]
+    fn what_was_said_of_another_pool_is_not_told() {
+        let (free, answer) = slow();
+        answer.send(Ok(7)).unwrap();
+        assert_eq!(free.get().unwrap().free_bytes, 7);
+        free.forget();
+        assert_eq!(free.known(), None);
+        answer.send(Ok(8)).unwrap();
+        assert_eq!(free.get().unwrap().free_bytes, 8);
     }
 }
