@@ -288,6 +288,12 @@ mod tests {
         assert_eq!(learned.starts_large(directory), Some(false));
         learned.ended(directory, Ending::Huge, false, None);
         assert_eq!(learned.starts_large(directory), Some(true), "3 - 2 + 1 + 2 is 4");
+
+        learned.ended(directory, Ending::Huge, true, None);
+        for (ending, large) in [(Ending::Small, false), (Ending::Large, false), (Ending::Large, true)] {
+            learned.ended(directory, ending, false, None);
+            assert_eq!(learned.starts_large(directory), Some(large), "a right guess leaves 3 of 3, not 4");
+        }
     }
 
     #[test]

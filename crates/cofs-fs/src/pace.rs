@@ -56,6 +56,9 @@ mod tests {
         pace.took(begin, end);
         assert!(!pace.is_brisk(end));
         assert!(!pace.is_brisk(end + WHILE - LONG));
+        // One that was slower, and began before.
+        pace.took(begin - WHILE, end - LONG);
+        assert!(!pace.is_brisk(end + WHILE - LONG), "the latest counts");
         assert!(pace.is_brisk(end + WHILE));
     }
 }
