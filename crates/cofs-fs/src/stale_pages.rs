@@ -52,3 +52,28 @@ impl StalePages {
         there || self.all.load(Ordering::Acquire)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ino(number: usize) -> InodeId {
+        InodeId::new(number as u64).unwrap()
+    }
+
+    #[test]
+    fn what_has_no_place_and_must_be_remembered_makes_all_count_as_out_of_date() {
+        let (pages, most) = (StalePages::default(), limits::STALE_PAGES_MAX);
+        assert!((1..=most).all(|number| pages.note(ino(number))));
+        assert!(!pages.note(ino(most + 1)));
+        assert!(pages.note(ino(1)), "it has its place");
+        assert!(!pages.take(ino(most + 1)));
+        assert!(pages.take(ino(1)) && !pages.take(ino(1)));
+        pages.note_for_certain(ino(most + 1));
+        assert!(!pages.take(ino(1)), "there was a place");
+        pages.note_for_certain(ino(most + 2));
+        assert!(pages.take(ino(1)) && pages.take(ino(most + 2)));
+        assert!((2..=most + 1).all(|number| pages.take(ino(number))));
+        assert!(pages.take(ino(1)), "also when none is left");
+    }
+}

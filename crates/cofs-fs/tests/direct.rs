@@ -77,6 +77,12 @@ fn pages_that_a_mapping_may_have_brought_are_recalled_and_dropped() {
     volume.write(ino, writer, 0, b"abc");
     assert_eq!(recalls(), [], "the kernel has written the pages itself");
     volume.close(ino, writer);
+    let (ino, file) = volume.create_in(InodeId::ROOT, "alone", WO);
+    volume.write(ino, file, 0, b"abc");
+    volume.close(ino, file);
+    let file = volume.open(ino, RO);
+    assert_eq!(file.data_path, DataPath::Cached { keep_cache: true }, "nobody can have mapped it");
+    volume.close(ino, file);
 }
 
 #[test]
@@ -94,6 +100,9 @@ fn a_write_takes_the_capabilities_away() {
             let gone = run(volume.fs.getxattr(&CONTEXT, ino, capability));
             assert!(matches!(gone, Err(FsError::NoAttribute)), "{size}: {gone:?}");
         }
+        run(volume.fs.setxattr(&CONTEXT, ino, capability, b"cap", XattrMode::Set, false)).unwrap();
+        run(volume.fs.removexattr(&CONTEXT, ino, capability)).unwrap();
+        volume.write(ino, file, 0, b"x");
         volume.close(ino, file);
     }
 }

@@ -57,3 +57,6 @@ impl Forgets {
         next
     }
 }
+
+#[cfg(test)]
+mod tests;
