@@ -64,8 +64,11 @@ hanging_others() {
         dd if=/dev/urandom of="$HANGING/large/files/$n" bs=64K count=8 conv=notrunc,fsync status=none &
         writers+=($!)
     done
-    sleep 0.5
+    # What the pool said before is old by then.
+    sleep 1.5
     hanging_all_wait "${writers[@]}"
+    # Where files begin in an object: this one does not.
+    timeout --kill-after=5 60 touch "$HANGING/large/files/new" || status=$?
     hanging_work 50 || status=$?
     hanging_all_wait "${writers[@]}"
     kill -CONT "$HANGS"

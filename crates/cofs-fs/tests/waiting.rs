@@ -128,3 +128,31 @@ fn who_removes_a_file_does_not_wait_until_its_object_is_closed() {
     volume.fs.collect().unwrap();
     assert_eq!(volume.objects_in_use(), 0);
 }
+
+/// Likewise: it begins as a small one does, and gets its object when it is written to.
+#[test]
+fn who_makes_a_file_does_not_wait_for_a_pool_that_hangs() {
+    let world = World::new();
+    let volume = world.mount();
+    for (file, learned) in [("huge", false), ("large", true)] {
+        let (ino, file) = volume.create(file);
+        assert_eq!(!volume.is_inline(ino), learned);
+        volume.write(ino, file, INLINE_MAX as u64 * 256, b"x");
+        volume.close(ino, file);
+    }
+    // What was known of the pool is old.
+    std::thread::sleep(cofs_types::limits::POOL_PROBE_INTERVAL);
+    world.store.hang();
+    let (tell, told) = std::sync::mpsc::channel();
+    let (ino, file) = std::thread::scope(|scope| {
+        scope.spawn(|| tell.send(volume.create("another")).unwrap());
+        let made = told.recv_timeout(std::time::Duration::from_secs(60));
+        world.store.heal();
+        made.expect("it waits for the pool")
+    });
+    assert!(volume.is_inline(ino));
+    volume.write(ino, file, 0, &pattern(INLINE_MAX * 2, 1));
+    assert!(!volume.is_inline(ino));
+    assert_eq!(volume.contents(ino), pattern(INLINE_MAX * 2, 1));
+    volume.close(ino, file);
+}

@@ -6,7 +6,7 @@
 
 use std::{fs::File, io, path::Path, sync::Arc};
 
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 
 use crate::store::{At, BackingStore, EntryKind, OpenMode, Operation, Space};
 
@@ -54,20 +54,30 @@ pub struct FaultyStore {
     inner: Arc<dyn BackingStore>,
     faults: Mutex<Vec<Fault>>,
     injected: Mutex<u64>,
+    hangs: Mutex<bool>,
+    healed: Condvar,
 }
 
 impl FaultyStore {
     pub fn new(inner: Arc<dyn BackingStore>) -> Self {
-        Self { inner, faults: Mutex::default(), injected: Mutex::new(0) }
+        let (faults, injected, hangs, healed) = Default::default();
+        Self { inner, faults, injected, hangs, healed }
     }
 
     pub fn inject(&self, fault: Fault) {
         self.faults.lock().push(fault);
     }
 
+    /// No operation returns until the store is healed.
+    pub fn hang(&self) {
+        *self.hangs.lock() = true;
+    }
+
     /// Removes all faults.
     pub fn heal(&self) {
         self.faults.lock().clear();
+        *self.hangs.lock() = false;
+        self.healed.notify_all();
     }
 
     /// How many operations failed because of a fault: a test asserts that something was at stake.
@@ -88,6 +98,7 @@ impl BackingStore for FaultyStore {
     }
 
     fn admit(&self, operation: Operation) -> io::Result<()> {
+        self.healed.wait_while(&mut self.hangs.lock(), |hangs| *hangs);
         let met =
             self.faults.lock().iter_mut().find_map(|fault| fault.meets(operation).then_some(fault.errno));
         match met {

@@ -269,6 +269,12 @@ impl Placement {
         self.pools.iter().map(Pool::report).collect()
     }
 
+    /// Whether any pool answers, as far as that is known: one that did within the last second may hang all the same. Waits at most
+    /// [`POOL_PATIENCE`](cofs_types::limits::POOL_PATIENCE) for each.
+    pub fn answers(&self) -> bool {
+        self.pools.iter().any(Pool::answers)
+    }
+
     /// Makes everything in all pools durable. All are tried; the first error is returned.
     pub fn sync(&self) -> FsResult<()> {
         self.pools.iter().map(Pool::sync).fold(Ok(()), Result::and)

@@ -430,6 +430,16 @@ impl Pool {
         self.run("statvfs of a pool", || self.free.get())
     }
 
+    /// Whether the pool is there and answers, asked anew where that is not known of the last second. Waits for it as [`space`](Self::space)
+    /// does.
+    pub fn answers(&self) -> bool {
+        !self.health.is_failed() && {
+            // An error is an answer, too.
+            let _ = self.free.get();
+            self.free.silent().is_none()
+        }
+    }
+
     /// The same for who must not wait: what was said last.
     pub fn known_space(&self) -> Option<Space> {
         if self.health.is_failed() { None } else { self.free.known().or_else(|| self.space().ok()) }

@@ -110,7 +110,8 @@ impl<M: MetadataDriver> Cofs<M> {
         inode.set_atime_due(true);
         if state.opens == 1 && state.layout == Layout::Inline && node.attributes.size_bytes == 0 {
             state.born = Some(born);
-            if start_large {
+            // The kernel holds the directory's lock meanwhile.
+            if start_large && self.placement.answers() {
                 self.start_in_object(inode, &mut state, &node.attributes).await;
             }
             self.choose_direct(&mut state, flags);
