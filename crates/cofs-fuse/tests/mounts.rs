@@ -420,6 +420,39 @@ fn an_unprivileged_user_mounts_through_fusermount3() {
     assert!(daemon.wait().unwrap().success());
 }
 
+/// Not a test: what the next one runs, in a process of its own.
+#[test]
+#[ignore = "run by other tests in a process of its own"]
+fn stray_in_this_process() {
+    let Some(on) = Mounted::new(Transport::Uring, NullFs::new(false, || ())) else { return };
+    let all = rustix::thread::sched_getaffinity(None).unwrap();
+    let mut only = rustix::thread::CpuSet::new();
+    only.set(0);
+    if all.count() == 1 || !all.is_set(0) {
+        return eprintln!("SKIPPED: this machine has one CPU for us");
+    }
+    let is_worker = |task: &fs::DirEntry| {
+        fs::read_to_string(task.path().join("comm")).is_ok_and(|comm| comm.trim() == "cofs-fuse-cpu0")
+    };
+    let worker = fs::read_dir("/proc/self/task").unwrap().flatten().find(is_worker).unwrap().file_name();
+    let worker = rustix::thread::Pid::from_raw(worker.to_str().unwrap().parse().unwrap());
+    assert_eq!(rustix::thread::sched_getaffinity(worker).unwrap(), only);
+    // As the kernel does with one whose CPU goes offline.
+    rustix::thread::sched_setaffinity(worker, &all).unwrap();
+    rustix::thread::sched_setaffinity(None, &only).unwrap();
+    eventually("the worker is on its CPU again", || {
+        fs::write(on.path("f"), "x").unwrap();
+        fs::remove_file(on.path("f")).unwrap();
+        rustix::thread::sched_getaffinity(worker).unwrap() == only
+    });
+    on.end();
+}
+
+#[test]
+fn a_worker_whose_cpu_comes_back_returns_to_it() {
+    in_a_process_of_its_own("stray_in_this_process");
+}
+
 /// Not a test: what the next one runs, in a process of its own. Exits with 0 if nothing is left.
 #[test]
 #[ignore = "run by other tests in a process of its own"]

@@ -15,7 +15,7 @@ use std::{
 
 use io_uring::{IoUring, squeue::Entry128};
 use parking_lot::Mutex;
-use rustix::event::EventfdFlags;
+use rustix::{event::EventfdFlags, thread::CpuSet};
 
 use super::{
     entry::{Addresses, Entry},
@@ -27,6 +27,9 @@ use crate::{
     dev_fuse::Device,
     executor::{Home, Polled, Pool, Rest, Task, Work},
 };
+
+/// How often a worker looks whether it is where it belongs: a system call for so many waits.
+const TURNS_ASTRAY: u64 = 64;
 
 /// Makes the life of an entry's task.
 pub(crate) type Life = dyn Fn(Entry, Rest) -> Work + Send + Sync;
@@ -60,6 +63,7 @@ impl Home for Doorbell {
 
 /// A worker's means, had before the kernel is promised anything. Made on the worker's own thread.
 pub(crate) struct Means {
+    pin: Option<usize>,
     ring: IoUring<Entry128>,
     bell: Arc<OwnedFd>,
     entries: Vec<(u16, Entry)>,
@@ -69,9 +73,7 @@ pub(crate) struct Means {
 impl Means {
     pub fn new(plan: &WorkerPlan, transfer_bytes: usize, alarm: Arc<Alarm>) -> io::Result<Self> {
         if let Some(cpu) = plan.pin {
-            let mut only = rustix::thread::CpuSet::new();
-            only.set(cpu);
-            rustix::thread::sched_setaffinity(None, &only)?;
+            pin_to(cpu)?;
         }
         let places = plan.queues.iter().flat_map(|queue| std::iter::repeat_n(*queue, plan.depth));
         let entries: Vec<_> = places
@@ -79,8 +81,15 @@ impl Means {
             .collect::<io::Result<_>>()?;
         let bell = Arc::new(rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let post = Arc::new(Post::of_this_thread(alarm));
-        Ok(Self { ring: Ring::setup(entries.len())?, bell, entries, post })
+        Ok(Self { pin: plan.pin, ring: Ring::setup(entries.len())?, bell, entries, post })
     }
+}
+
+/// The calling thread on one CPU. Errors: that is offline, or not ours.
+fn pin_to(cpu: usize) -> rustix::io::Result<()> {
+    let mut only = CpuSet::new();
+    only.set(cpu);
+    rustix::thread::sched_setaffinity(None, &only)
 }
 
 struct Slot {
@@ -97,6 +106,7 @@ pub(crate) struct Worker {
     slots: Vec<Slot>,
     doorbell: Arc<Doorbell>,
     post: Arc<Post>,
+    pin: Option<usize>,
     /// Entries that the kernel has and will give back.
     alive: usize,
 }
@@ -121,7 +131,7 @@ impl Worker {
         };
         let slots = means.entries.into_iter().enumerate().map(slot).collect();
         let ring = Ring::new(means.ring, means.bell, start.device.clone())?;
-        Ok(Self { ring, slots, doorbell, post: means.post, alive: 0 })
+        Ok(Self { ring, slots, doorbell, post: means.post, pin: means.pin, alive: 0 })
     }
 
     /// Hands all entries to the kernel. Errors: it refused one, and will not use io_uring for this mount.
@@ -143,13 +153,30 @@ impl Worker {
 
     /// Serves until the mount is gone and every entry has come back.
     pub fn serve(&mut self) -> io::Result<()> {
-        while self.alive > 0 {
+        for turn in 1_u64.. {
+            if self.alive == 0 {
+                break;
+            }
             self.ring.submit_and_wait(1)?;
             while let Some(event) = self.ring.next() {
                 self.handle(event)?;
             }
+            if turn % TURNS_ASTRAY == 0 {
+                self.return_to_cpu();
+            }
         }
         Ok(())
+    }
+
+    /// When a CPU goes offline the kernel lets those that are pinned to it go everywhere, and leaves them there when it comes back. One
+    /// that somebody has sent elsewhere stays there.
+    fn return_to_cpu(&self) {
+        let Some(cpu) = self.pin else { return };
+        let strays = |cpus: CpuSet| cpus.is_set(cpu) && cpus.count() > 1;
+        if rustix::thread::sched_getaffinity(None).is_ok_and(strays) {
+            // It fails as long as the CPU is offline.
+            let _ = pin_to(cpu);
+        }
     }
 
     fn handle(&mut self, event: Event) -> io::Result<()> {
