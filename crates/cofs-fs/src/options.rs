@@ -14,6 +14,12 @@ pub enum AtimeMode {
 }
 
 impl AtimeMode {
+    /// Whether the first read of what was written must reach the daemon, so that the kernel may not answer it from the
+    /// pages that the write has left.
+    pub fn sees_reads(self) -> bool {
+        self != Self::Never
+    }
+
     /// Whether a read at `now` must be recorded.
     pub fn due(self, attributes: &Attributes, now: Timestamp) -> bool {
         match self {

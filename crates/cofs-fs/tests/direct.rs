@@ -30,6 +30,27 @@ fn who_only_writes_a_file_that_is_empty_goes_past_the_page_cache() {
 }
 
 #[test]
+fn where_no_read_is_seen_the_pages_stay_for_the_first() {
+    let world = World::new();
+    for (atime, kept) in [(AtimeMode::Never, true), (AtimeMode::Relatime, false), (AtimeMode::Strict, false)] {
+        let volume = world.mount_with(FsOptions { atime, ..FsOptions::default() });
+        let (ino, file) = volume.create_in(InodeId::ROOT, "new", WO);
+        assert_eq!(file.data_path == DataPath::Direct, !kept, "{atime:?}, new");
+        volume.write(ino, file, 0, b"abc");
+        volume.close(ino, file);
+        let file = volume.open(ino, TRUNCATE);
+        assert_eq!(file.data_path == DataPath::Direct, !kept, "{atime:?}, cut");
+        volume.write(ino, file, 0, b"abc");
+        volume.close(ino, file);
+        let file = volume.open(ino, RO);
+        assert_eq!(file.data_path, DataPath::Cached { keep_cache: kept }, "{atime:?}, read");
+        volume.close(ino, file);
+        volume.unlink("new");
+        volume.detach();
+    }
+}
+
+#[test]
 fn where_it_could_not_be_mapped_it_stays_in_the_page_cache() {
     let volume = World { maps_direct: false, ..World::new() }.mount();
     let (ino, file) = volume.create_in(InodeId::ROOT, "new", WO);
@@ -57,8 +78,9 @@ fn a_large_file_written_so_is_passed_through_at_its_next_open() {
 #[test]
 fn pages_that_a_mapping_may_have_brought_are_recalled_and_dropped() {
     let world = World::new();
-    // So that no read need be seen, and pages would be kept.
-    let volume = world.mount_with(FsOptions { atime: AtimeMode::Never, ..FsOptions::default() });
+    let volume = world.mount();
+    // By whom no read need be seen, so that pages would be kept.
+    let unseen = OpenFlags { no_atime: true, ..RO };
     let recalls = || std::mem::take(&mut *world.recalls.0.lock());
     let (ino, file) = volume.create_in(InodeId::ROOT, "new", WO);
     volume.write(ino, file, 0, b"abc");
@@ -69,7 +91,7 @@ fn pages_that_a_mapping_may_have_brought_are_recalled_and_dropped() {
     volume.close(ino, file);
     volume.close(ino, mapped);
     for keep_cache in [false, true] {
-        let file = volume.open(ino, RO);
+        let file = volume.open(ino, unseen);
         assert_eq!(file.data_path, DataPath::Cached { keep_cache });
         volume.close(ino, file);
     }

@@ -135,8 +135,11 @@ impl<M: MetadataDriver> Cofs<M> {
     /// Past the page cache, for the first to open an empty file, if it only writes. Its pages would be read by
     /// nobody: the next open must see its read (relatime), and drops them. Without them each write is one copy less,
     /// and the kernel does not ask for the file's capabilities before the first ([`Cofs::drop_capabilities`]).
+    /// Where no read is to be seen (noatime), the pages stay and answer the first one.
     pub(crate) fn choose_direct(&self, state: &mut State, flags: &OpenFlags) {
-        state.direct = state.opens == 1 && !state.passthrough && !flags.access.reads() && self.maps_direct();
+        let pages_are_lost = self.options.atime.sees_reads();
+        let only_writes = state.opens == 1 && !flags.access.reads();
+        state.direct = pages_are_lost && only_writes && !state.passthrough && self.maps_direct();
     }
 
     /// What the face is told of an open file.

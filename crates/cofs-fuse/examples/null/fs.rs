@@ -16,7 +16,7 @@ use cofs_fs::{
     Opened, OpenedDirectory, Space, Stat, Validity, WriteFlags, blocking,
 };
 use cofs_types::{
-    FallocateMode, FileKind, FsError, FsResult, InodeId, Name, NewInode, OpenFlags, RenameMode, SeekWhence,
+    Attributes, FallocateMode, FileKind, FsError, FsResult, InodeId, Name, NewInode, OpenFlags, RenameMode, SeekWhence,
     SetAttributes, XattrMode, XattrName,
 };
 use parking_lot::{Mutex, RwLock};
@@ -34,6 +34,9 @@ pub struct NullFs {
     on_sync: Box<dyn Fn() + Send + Sync>,
     /// FLUSH is asked for at each close.
     flush: bool,
+    /// The first read after a change is seen and changes the access time. Replies are then those of cofs: a file that is
+    /// empty and only written has no pages, and an open to read what has changed since it was read drops them.
+    pub relatime: AtomicBool,
     /// All files have the bytes of this one.
     #[allow(dead_code, reason = "for the tests, which share this file")]
     pub backing: Mutex<Option<BackingId>>,
@@ -55,6 +58,7 @@ impl NullFs {
             next_ino: AtomicU64::new(2),
             on_sync: Box::new(on_sync),
             flush,
+            relatime: AtomicBool::new(false),
             backing: Mutex::default(),
             slow_looks: AtomicBool::new(false),
             slow_forgets: AtomicBool::new(false),
@@ -132,9 +136,13 @@ impl NullFs {
         }
     }
 
-    fn opened(&self) -> Opened {
-        let cached = DataPath::Cached { keep_cache: true };
-        let data_path = self.backing.lock().map_or(cached, DataPath::Passthrough);
+    fn opened(&self, of: &Attributes, flags: &OpenFlags) -> Opened {
+        let way = if self.relatime.load(Ordering::Relaxed) {
+            relatime_way(of, flags)
+        } else {
+            DataPath::Cached { keep_cache: true }
+        };
+        let data_path = self.backing.lock().map_or(way, DataPath::Passthrough);
         Opened { handle: HandleId(0), data_path, no_flush: !self.flush }
     }
 
@@ -233,6 +241,14 @@ impl NullFs {
         drop(node);
         self.unlinked(ino, if directory { 2 } else { 1 })
     }
+}
+
+fn relatime_way(of: &Attributes, flags: &OpenFlags) -> DataPath {
+    if of.size_bytes == 0 && !flags.access.reads() {
+        return DataPath::Direct;
+    }
+    let must_see_read = flags.access.reads() && of.atime.relatime_due(of.mtime, of.ctime, now());
+    DataPath::Cached { keep_cache: !must_see_read }
 }
 
 #[rustfmt::skip]
@@ -356,25 +372,29 @@ impl FileSystem for NullFs {
                 let entry = self.lookup(ctx, parent, name).await?;
                 Ok((entry, self.open(ctx, entry.attributes.ino, flags).await?))
             }
-            born => Ok((born?, self.opened())),
+            born => {
+                let entry = born?;
+                Ok((entry, self.opened(&entry.attributes, &flags)))
+            }
         }
     }
 
-    async fn tmpfile(&self, ctx: &Context<'_>, parent: InodeId, new: NewInode<'_>, _: OpenFlags) -> FsResult<(Entry, Opened)> {
-        Ok((self.born(ctx, parent, None, new)?, self.opened()))
+    async fn tmpfile(&self, ctx: &Context<'_>, parent: InodeId, new: NewInode<'_>, flags: OpenFlags) -> FsResult<(Entry, Opened)> {
+        let entry = self.born(ctx, parent, None, new)?;
+        Ok((entry, self.opened(&entry.attributes, &flags)))
     }
 
     async fn open(&self, _: &Context<'_>, ino: InodeId, flags: OpenFlags) -> FsResult<Opened> {
+        let node = self.node(ino)?;
+        let mut node = node.lock();
         if flags.truncate {
-            let node = self.node(ino)?;
-            let mut node = node.lock();
             node.resized(0)?;
             node.written();
             if flags.kill_set_id {
                 node.kill_set_id();
             }
         }
-        Ok(self.opened())
+        Ok(self.opened(&node.attributes, &flags))
     }
 
     async fn read(&self, ino: InodeId, _: HandleId, offset: u64, into: &mut [u8]) -> FsResult<usize> {
@@ -384,6 +404,9 @@ impl FileSystem for NullFs {
         let from = usize::try_from(offset).map_or(bytes.len(), |offset| offset.min(bytes.len()));
         let len = into.len().min(bytes.len() - from);
         into[..len].copy_from_slice(&bytes[from..from + len]);
+        if self.relatime.load(Ordering::Relaxed) {
+            node.accessed();
+        }
         Ok(len)
     }
 

@@ -3,7 +3,12 @@
 mod fs;
 mod node;
 
-use std::{path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
+use std::{
+    path::PathBuf,
+    process::ExitCode,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use clap::{Parser, ValueEnum};
 use cofs_fuse::{MountOptions, Transport};
@@ -37,6 +42,10 @@ struct Arguments {
     /// Workers do not give way to busy clients on their CPUs.
     #[arg(long)]
     no_stacking: bool,
+    /// Keep access times (relatime): the first read after a change is asked for, and new files are written past the
+    /// page cache, as by cofs.
+    #[arg(long)]
+    relatime: bool,
     /// Let other users in.
     #[arg(long)]
     allow_other: bool,
@@ -61,6 +70,7 @@ fn main() -> ExitCode {
     };
     let sync_takes = Duration::from_millis(arguments.sync_ms);
     let null = fs::NullFs::new(arguments.flush, move || std::thread::sleep(sync_takes));
+    null.relatime.store(arguments.relatime, Ordering::Relaxed);
     match cofs_fuse::mount(Arc::new(null), &arguments.dir, &options) {
         Ok(mount) => {
             eprintln!("{:?}", mount.report());

@@ -155,6 +155,15 @@ impl Node {
         self.attributes.ctime = self.attributes.mtime;
     }
 
+    /// The bytes were read: the access time follows as under relatime.
+    pub fn accessed(&mut self) {
+        let Attributes { atime, mtime, ctime, .. } = self.attributes;
+        let now = now();
+        if atime.relatime_due(mtime, ctime, now) {
+            self.attributes.atime = now;
+        }
+    }
+
     pub fn kill_set_id(&mut self) {
         self.attributes.permissions &= !0o4000;
         if self.attributes.permissions & 0o010 != 0 {
