@@ -27,7 +27,7 @@ use cofs_types::{FsError, FsResult, InodeId, Layout, ObjectId, limits};
 use self::table::Table;
 pub use self::{problem::Problem, repair::repair};
 use crate::schema::{Counts, HeaderPart, Inode, Key, NameHasher, Range, Volume, decode_number, key, ranges};
-use crate::{tables::labels::is_unlabelled, tx::engine_failed};
+use crate::{VolumeOptions, tables::labels::is_unlabelled, tx::engine_failed};
 
 /// How much there is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -90,6 +90,11 @@ impl<'a> Checker<'a> {
     /// For a repair: also finds a number of files that is only near the truth, as it may be after a crash.
     pub fn for_repair(engine: &'a dyn Engine) -> Self {
         Self { engine, counts_exactly: true }
+    }
+
+    /// What was chosen at format. Errors: as of [`check`](Self::check).
+    pub fn options(&self) -> FsResult<VolumeOptions> {
+        Ok(Volume::decode(&self.header(HeaderPart::Volume)?)?.options)
     }
 
     /// Errors: those of the engine, and `Corrupt` where the header is unreadable, so that nothing else can be

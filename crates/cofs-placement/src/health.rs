@@ -114,7 +114,11 @@ impl Health {
     pub fn refusal(&self) -> FsResult<()> {
         let state = self.state.lock();
         match &state.failure {
-            Some(mismatch @ (Mismatch::Newer(_) | Mismatch::Malformed(_))) => {
+            Some(mismatch @ Mismatch::Newer(_)) => {
+                let why = format!("{}: {mismatch}", self.store.path().display());
+                Err(FsError::Backing { context: "use a pool", source: Arc::new(io::Error::other(why)) })
+            }
+            Some(mismatch @ Mismatch::Malformed(_)) => {
                 Err(FsError::corrupt(format!("pool {}: {mismatch}", self.store.path().display())))
             }
             _ => Ok(()),

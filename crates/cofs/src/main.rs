@@ -4,6 +4,7 @@
 //! error becomes a line and an exit code, once.
 
 mod cli;
+mod failpoints;
 mod failure;
 mod mount;
 mod output;
@@ -87,6 +88,10 @@ fn arm_failpoint() -> Result<(), Failure> {
         Failure::usage(format!("COFS_FAILPOINT=`{armed}` is malformed"))
             .next("write NAME or NAME:NTH, or unset it")
     })?;
+    if !failpoints::is_known(name) {
+        return Err(Failure::usage(format!("COFS_FAILPOINT: there is no place `{name}`"))
+            .next(format!("{}; or unset it", failpoints::near(name))));
+    }
     cofs_types::arm_failpoint(name, nth);
     Ok(())
 }

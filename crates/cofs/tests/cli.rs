@@ -4,7 +4,7 @@ mod common;
 
 use std::{collections::BTreeMap, fs, os::unix::fs::symlink, path::Path};
 
-use common::{cofs, format, path_str, scratch};
+use common::{cofs, format, path_str, run, scratch};
 
 /// Every file below `root` with its bytes: to show that nothing was changed.
 fn contents(root: &Path) -> BTreeMap<String, Vec<u8>> {
@@ -117,7 +117,12 @@ fn help_and_version_are_answers_and_not_errors() {
 
 #[test]
 fn malformed_environment_is_refused() {
-    for (name, value) in [("COFS_LOG", "loud=very"), ("COFS_FAILPOINT", "a:b"), ("COFS_FAILPOINT", ":1")] {
+    for (name, value) in [
+        ("COFS_LOG", "loud=very"),
+        ("COFS_FAILPOINT", "a:b"),
+        ("COFS_FAILPOINT", ":1"),
+        ("COFS_FAILPOINT", "fs.create.comitted"),
+    ] {
         let output = cofs(&["umount", "/nonexistent"]).env(name, value).output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(2), "{said}");
@@ -484,6 +489,7 @@ fn a_damaged_or_foreign_part_of_a_store_is_named_with_what_to_do() {
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!((output.status.code(), said.trim_end().lines().count()), (Some(1), 1), "{what}: {said}");
         words.iter().for_each(|word| assert!(said.contains(word), "`{word}` is missing in: {said}"));
+        assert!(!said.contains("newer") || !said.contains("orrupt"), "what is newer is not damaged: {said}");
     }
 }
 
@@ -513,6 +519,45 @@ fn a_pool_of_another_volume_is_not_taken_for_a_moved_one() {
         1,
         &[&foreign, "another volume", "name the directory"],
     );
+}
+
+#[test]
+fn metadata_of_another_volume_are_not_taken_for_its_own() {
+    let (root, other) = (scratch(), scratch());
+    let store = format(&root);
+    let foreign = format!("{}/meta", format(&other));
+    let words = [&foreign, "another volume", "name the directory"];
+    refused(root.path(), &["config", &store, &format!("meta={foreign}")], 1, &words);
+    let moved = path_str(&root, "moved");
+    fs::rename(format!("{store}/meta"), &moved).unwrap();
+    run(&["config", &store, &format!("meta={moved}")]);
+    run(&["fsck", &store]);
+
+    // Put there by hand.
+    fs::remove_dir_all(&moved).unwrap();
+    fs::rename(&foreign, &moved).unwrap();
+    let mount = path_str(&root, "mount");
+    fs::create_dir(&mount).unwrap();
+    let words = [&moved, "another volume", "cofs config STORE meta=DIR"];
+    for line in [&["status", &store][..], &["mount", "-o", "ro", &store, &mount], &["fsck", &store]] {
+        refused(root.path(), line, if line[0] == "fsck" { 8 } else { 1 }, &words);
+    }
+    for line in [&["mount", &store, &mount][..], &["gc", &store], &["fsck", "--repair", &store]] {
+        let output = cofs(line).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && words.iter().all(|word| said.contains(word)), "{line:?}: {said}");
+    }
+}
+
+#[test]
+fn a_dump_of_another_volume_does_not_replace_lost_metadata() {
+    let (root, other) = (scratch(), scratch());
+    let store = format(&root);
+    let dump = path_str(&root, "dump");
+    run(&["dump", &format(&other), "-o", &dump]);
+    fs::remove_dir_all(format!("{store}/meta")).unwrap();
+    fs::create_dir(format!("{store}/meta")).unwrap();
+    refused(root.path(), &["load", &store, &dump], 1, &[&dump, "another volume", "new store"]);
 }
 
 #[test]

@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value, json};
 
 use crate::{
-    failure::{Done, Failure},
+    failure::{Done, Failure, Within},
     output::{self, Format},
     volume::{
         config::{self, Config, Tier},
         lock::{Purpose, StoreLock},
-        parts::{POOL_MARK, is_pool_of},
+        parts::{POOL_MARK, is_pool_of, open_engine_read_only, refuse_foreign},
     },
 };
 
@@ -81,7 +81,14 @@ fn change(store: &Path, key: &str, value: &str) -> Done {
 
 fn apply(config: &mut Config, store: &Path, key: &str, value: &str) -> Done {
     if key == "meta" {
-        config.meta = directory(store, value, "CURRENT", "the metadata of a volume")?;
+        let found = directory(store, value, "CURRENT", "the metadata of a volume")?;
+        let moved = Config { meta: found, ..config.clone() };
+        let shown = moved.meta_directory(store);
+        let engine = open_engine_read_only(store, &moved)?;
+        refuse_foreign(&engine, &moved)
+            .within(format!("metadata in {}", shown.display()))
+            .map_err(|failure| failure.next("name the directory that was moved"))?;
+        *config = moved;
         return Ok(());
     }
     if !settings(config).contains_key(key) {

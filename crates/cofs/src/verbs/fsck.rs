@@ -23,7 +23,7 @@ use crate::{
         compare::{Compared, Contradiction, compare},
         lock::Purpose,
         open::{Locked, find},
-        parts::{now, open_engine, open_engine_read_only, open_placement_to_look},
+        parts::{now, open_engine, open_engine_read_only, open_placement_to_look, refuse_foreign},
         tool::Tool,
     },
 };
@@ -82,6 +82,7 @@ fn check(args: &Args, form: Format, progress: Progress) -> Done<ExitCode> {
 
 fn look(locked: &Locked, report: &mut Report, progress: Progress) -> Done {
     let engine = open_engine_read_only(&locked.store, &locked.config)?;
+    refuse_foreign(&engine, &locked.config).within(locked.metadata())?;
     let checker = Checker::new(&engine);
     let sign = progress.stage("checking the metadata");
     report.take(checker.check().within("metadata")?, false);
@@ -97,6 +98,7 @@ fn look(locked: &Locked, report: &mut Report, progress: Progress) -> Done {
 
 fn repair_volume(locked: &Locked, report: &mut Report, progress: Progress) -> Done {
     let engine = Arc::new(open_engine(&locked.store, &locked.config)?);
+    refuse_foreign(&*engine, &locked.config).within(locked.metadata())?;
     let sign = progress.stage("checking and repairing the metadata");
     repair_metadata(&engine, report)?;
     drop(sign);

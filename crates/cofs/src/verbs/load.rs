@@ -86,7 +86,12 @@ fn restore(locked: &Locked, file: &Path, input: &mut dyn BufRead) -> Done<Totals
     let mut totals = Totals::default();
     let made = parts::make_metadata(&locked.store, &locked.config, &mut |engine| {
         totals = fill(engine, file, input)?;
-        Ok(())
+        match parts::volume_options(engine).within(file.display())?.hash_key == locked.config.hash_key.0 {
+            true => Ok(()),
+            false => Err(parts::foreign_metadata()
+                .within(file.display())
+                .next("load a dump of this volume, or name a new store")),
+        }
     });
     if made.is_err() {
         parts::remove_files(&meta);

@@ -17,7 +17,7 @@ use super::{
     config::Config,
     locality::{is_fuse, is_local},
     lock::{Purpose, StoreLock},
-    parts::{open_engine, open_engine_to_look, open_placement, open_placement_to_look},
+    parts::{open_engine, open_engine_to_look, open_placement, open_placement_to_look, refuse_foreign},
 };
 use crate::{
     failure::{Done, Failure, Within},
@@ -113,6 +113,7 @@ impl Locked {
 
     /// The same on an engine that is open already.
     pub fn open_with(&self, engine: Arc<dyn Engine>, opens: Arc<dyn OpenInodes>) -> Done<Drivers> {
+        refuse_foreign(&*engine, &self.config).within(self.metadata())?;
         let metadata = LocalDriver::open(engine, opens).within(self.metadata())?;
         let open = match self.purpose {
             Purpose::Change => open_placement,
@@ -122,7 +123,8 @@ impl Locked {
         Ok(Drivers { metadata, placement })
     }
 
-    fn metadata(&self) -> String {
+    /// What is meant by an error of the metadata.
+    pub fn metadata(&self) -> String {
         format!("metadata in {}", self.config.meta_directory(&self.store).display())
     }
 

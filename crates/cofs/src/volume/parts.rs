@@ -3,7 +3,7 @@
 use std::{fs, io, path::Path, sync::Arc, time::UNIX_EPOCH};
 
 use cofs_engine::{EmbeddedEngine, EmbeddedOptions, Engine, EngineError, OverlayEngine};
-use cofs_namespace::{Namespace, VolumeOptions};
+use cofs_namespace::{Namespace, VolumeOptions, check::Checker};
 use cofs_placement::{Placement, PoolConfig};
 use cofs_types::{FsResult, PoolId, Timestamp, limits};
 use rustix::{
@@ -82,6 +82,21 @@ pub fn volume_options(engine: &Arc<dyn Engine>) -> FsResult<VolumeOptions> {
     let namespace = Namespace::open(Arc::clone(engine), Arc::new(cofs_fs::OpenTable::default()))?;
     namespace.close(now())?;
     Ok(namespace.options())
+}
+
+/// Refuses metadata that belong to another volume, or to a load of another's dump: to these pools they would be a list of
+/// what may go. Where the header cannot be read, others say so.
+pub fn refuse_foreign(engine: &dyn Engine, config: &Config) -> Done {
+    match Checker::new(engine).options() {
+        Ok(options) if options.hash_key != config.hash_key.0 => Err(foreign_metadata()
+            .next("name this volume's own (cofs config STORE meta=DIR), or move these away and load a dump of it (cofs load STORE FILE)")),
+        _ => Ok(()),
+    }
+}
+
+/// Their key was drawn when a volume was formatted, and stands in its configuration and in its metadata.
+pub fn foreign_metadata() -> Failure {
+    Failure::new("these are another volume's: their hash_key is not that of cofs.toml")
 }
 
 /// Whether a directory is missing or holds nothing.
