@@ -32,7 +32,8 @@ fn who_only_writes_a_file_that_is_empty_goes_past_the_page_cache() {
 #[test]
 fn where_no_read_is_seen_the_pages_stay_for_the_first() {
     let world = World::new();
-    for (atime, kept) in [(AtimeMode::Never, true), (AtimeMode::Relatime, false), (AtimeMode::Strict, false)] {
+    for (atime, kept) in [(AtimeMode::Never, true), (AtimeMode::Relatime, false), (AtimeMode::Strict, false)]
+    {
         let volume = world.mount_with(FsOptions { atime, ..FsOptions::default() });
         let (ino, file) = volume.create_in(InodeId::ROOT, "new", WO);
         assert_eq!(file.data_path == DataPath::Direct, !kept, "{atime:?}, new");

@@ -27,14 +27,10 @@ pub fn near(name: &str) -> String {
         found.dedup();
         (start, found)
     };
-    [2, 1]
-        .map(begins)
-        .into_iter()
-        .find(|(_, found)| !found.is_empty())
-        .map_or_else(
-            || "docs/design/orders.md lists them".to_owned(),
-            |(start, found)| format!("those of {start}* are {}", found.join(", ")),
-        )
+    [2, 1].map(begins).into_iter().find(|(_, found)| !found.is_empty()).map_or_else(
+        || "docs/design/orders.md lists them".to_owned(),
+        |(start, found)| format!("those of {start}* are {}", found.join(", ")),
+    )
 }
 
 #[cfg(test)]

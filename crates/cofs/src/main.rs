@@ -12,9 +12,9 @@ mod progress;
 mod verbs;
 mod volume;
 
-use std::{ffi::OsString, process::ExitCode};
+use std::{env::VarError, ffi::OsString, process::ExitCode};
 
-use clap::Parser;
+use clap::{Parser, error::ErrorKind};
 use failure::Failure;
 
 /// An operation allocates and frees a few dozen small pieces, some of them freed by the drain's thread: glibc's allocator
@@ -24,6 +24,9 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().collect();
+    if let Err(failure) = check_environment() {
+        return say(&failure);
+    }
     let parsed = match verbs::helper::translate(&arguments) {
         Ok(Some(translated)) => cli::Cli::try_parse_from(translated),
         Ok(None) => cli::Cli::try_parse_from(&arguments),
@@ -32,13 +35,13 @@ fn main() -> ExitCode {
     let cli = match parsed {
         Ok(cli) => cli,
         Err(error) => {
-            // Help and versions go to standard output with 0, wrong usage to standard error with 2.
-            let _ = error.print();
-            return match error.exit_code() {
-                0 => ExitCode::SUCCESS,
-                _ if is_fsck(&arguments) => ExitCode::from(verbs::fsck::USAGE),
-                _ => ExitCode::from(failure::EXIT_USAGE),
-            };
+            // Help and versions go to standard output with 0, and so does what is shown to who says nothing, but
+            // to standard error and with 2, as all wrong usage.
+            if error.exit_code() == 0 || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+                let _ = error.print();
+                return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(failure::EXIT_USAGE));
+            }
+            return say(&wrong_usage(&error, verb_in(&arguments).as_deref()));
         }
     };
     match start_up(&cli).and_then(|()| cli.run()) {
@@ -47,12 +50,36 @@ fn main() -> ExitCode {
     }
 }
 
-/// Whether a line that could not be parsed was one for `fsck`, whose 2 would mean: restart the machine.
-fn is_fsck(arguments: &[OsString]) -> bool {
+/// The verb of a line that could not be parsed, if it has one.
+fn verb_in(arguments: &[OsString]) -> Option<String> {
     use clap::CommandFactory;
     let command = cli::Cli::command();
     let is_verb = |argument: &&OsString| command.get_subcommands().any(|verb| *argument == verb.get_name());
-    arguments.iter().skip(1).find(is_verb).is_some_and(|verb| verb == "fsck")
+    arguments.iter().skip(1).find(is_verb).and_then(|verb| verb.to_str()).map(str::to_owned)
+}
+
+/// Of what clap has to say the paragraph that tells what is wrong and its tips, in one line; the others are the same for all.
+fn wrong_usage(error: &clap::Error, verb: Option<&str>) -> Failure {
+    let text = error.to_string();
+    let told = text.split("\n\n").map(str::trim).enumerate();
+    let told = told.filter(|(at, paragraph)| *at == 0 || paragraph.starts_with("tip:"));
+    let told: Vec<_> = told.map(|(_, paragraph)| paragraph.trim_start_matches("error: ")).collect();
+    let program = verb.map_or_else(|| "cofs".to_owned(), |verb| format!("cofs {verb}"));
+    let failure = Failure::usage(told.join("; ")).within(&program).next(format!("see {program} --help"));
+    // Its 2 would mean: restart the machine.
+    if verb == Some("fsck") { failure.code(verbs::fsck::USAGE) } else { failure }
+}
+
+/// What clap reads by itself and would not name.
+fn check_environment() -> Result<(), Failure> {
+    match std::env::var("COFS_LOG") {
+        Err(VarError::NotUnicode(value)) => Err(Failure::usage(format!(
+            "COFS_LOG=`{}` is no text",
+            output::printable(&value.to_string_lossy())
+        ))
+        .next("write error, warn, info, debug or trace, or unset it")),
+        _ => Ok(()),
+    }
 }
 
 fn say(failure: &Failure) -> ExitCode {
@@ -79,10 +106,12 @@ fn start_log(filter: &str) -> Result<(), Failure> {
 
 /// `COFS_FAILPOINT=name[:nth]`: crash tests end the process at a named place.
 fn arm_failpoint() -> Result<(), Failure> {
-    let Ok(armed) = std::env::var("COFS_FAILPOINT") else { return Ok(()) };
+    let Some(armed) = std::env::var_os("COFS_FAILPOINT") else { return Ok(()) };
+    // What is no text names no place, and is told as far as it can be shown.
+    let armed = armed.to_string_lossy();
     let (name, nth) = match armed.split_once(':') {
         Some((name, nth)) => (name, nth.parse().ok()),
-        None => (armed.as_str(), Some(1)),
+        None => (&*armed, Some(1)),
     };
     let nth = nth.filter(|nth| *nth > 0 && !name.is_empty()).ok_or_else(|| {
         Failure::usage(format!("COFS_FAILPOINT=`{armed}` is malformed"))

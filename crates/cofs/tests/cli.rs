@@ -41,13 +41,15 @@ fn refused(root: &Path, arguments: &[&str], code: i32, words: &[&str]) {
     assert!(before == contents(root), "{arguments:?} changed something");
 }
 
-/// Wrong usage: clap's message may have several lines, the exit code is 2.
+/// Wrong usage: one line, and the exit code is 2; who says nothing at all is shown the help.
 #[track_caller]
 fn misused(arguments: &[&str], words: &[&str]) {
     let code = if arguments.first() == Some(&"fsck") { 16 } else { 2 };
     let output = cofs(arguments).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(code), "{arguments:?} said {said}");
+    let is_line = said.trim_end().lines().count() == 1 && said.contains("--help");
+    assert!(is_line || arguments.is_empty(), "{arguments:?} said {said}");
     for word in words {
         assert!(said.contains(word), "`{word}` is missing in: {said}");
     }
@@ -94,7 +96,7 @@ fn unknown_and_missing_words_are_wrong_usage() {
     for verb in
         ["format", "mount", "umount", "info", "fsck", "gc", "dump", "load", "config", "man", "completions"]
     {
-        misused(&[verb], &["Usage"]);
+        misused(&[verb], &["<", &format!("cofs {verb} --help")]);
         misused(&[verb, "--frobnicate"], &["--frobnicate"]);
     }
     misused(&["mount", "x"], &["<DIR>"]);
@@ -127,6 +129,18 @@ fn malformed_environment_is_refused() {
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(2), "{said}");
         assert!(said.contains(value), "{said}");
+    }
+}
+
+#[test]
+fn environment_that_is_no_text_is_refused() {
+    use std::os::unix::ffi::OsStrExt;
+    for name in ["COFS_LOG", "COFS_FAILPOINT"] {
+        let value = std::ffi::OsStr::from_bytes(b"a\xff");
+        let output = cofs(&["umount", "/nonexistent"]).env(name, value).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!((output.status.code(), said.lines().count()), (Some(2), 1), "{said}");
+        assert!(said.contains(name) && said.contains("unset it"), "{said}");
     }
 }
 
@@ -283,7 +297,7 @@ fn settings_that_do_not_exist_or_are_fixed_are_refused() {
     let store = format(&root);
     refused(root.path(), &["config", &store, "colour"], 2, &["`colour`", "inline_max"]);
     refused(root.path(), &["config", &store, "colour=red"], 2, &["`colour`"]);
-    refused(root.path(), &["config", &store, "uuid=1"], 1, &["`uuid`", "fixed"]);
+    refused(root.path(), &["config", &store, "uuid=1"], 1, &["`uuid`", "fixed", "cofs format"]);
     refused(root.path(), &["config", &store, "inline_max=1"], 1, &["fixed"]);
     refused(root.path(), &["config", &store, "pool.other.tier=disk"], 2, &["pool.other.tier"]);
     refused(root.path(), &["config", &store, "pool.default.tier=tape"], 2, &["tape"]);
@@ -346,8 +360,15 @@ fn a_dump_that_is_none_is_not_loaded() {
     refused(root.path(), &["load", &path_str(&root, "new"), "/nonexistent"], 1, &["/nonexistent"]);
     for rubbish in [&b""[..], b"\0\0\0\0", b"{\"cofs_dump\": 99}\n", b"not a dump at all\n"] {
         fs::write(&file, rubbish).unwrap();
-        refused(root.path(), &["load", &path_str(&root, "new"), &file], 1, &["cofs load"]);
+        let words = ["cofs load", "a whole file that cofs dump has written"];
+        refused(root.path(), &["load", &path_str(&root, "new"), &file], 1, &words);
     }
+    refused(
+        root.path(),
+        &["load", &path_str(&root, "new"), &store],
+        1,
+        &[&store, "is a directory", "name a file"],
+    );
     refused(root.path(), &["load", &store, &file], 1, &["already a volume"]);
 }
 

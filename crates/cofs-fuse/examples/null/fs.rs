@@ -16,8 +16,8 @@ use cofs_fs::{
     Opened, OpenedDirectory, Space, Stat, Validity, WriteFlags, blocking,
 };
 use cofs_types::{
-    Attributes, FallocateMode, FileKind, FsError, FsResult, InodeId, Name, NewInode, OpenFlags, RenameMode, SeekWhence,
-    SetAttributes, XattrMode, XattrName,
+    Attributes, FallocateMode, FileKind, FsError, FsResult, InodeId, Name, NewInode, OpenFlags, RenameMode,
+    SeekWhence, SetAttributes, XattrMode, XattrName,
 };
 use parking_lot::{Mutex, RwLock};
 

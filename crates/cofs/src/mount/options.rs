@@ -83,7 +83,11 @@ impl MountOptions {
                     return Err(Failure::usage(format!("mount option `{word}` is not known"))
                         .next("see cofs mount --help for those that are"));
                 }
-                Err(why) => return Err(Failure::usage(format!("mount option `{word}`: {why}"))),
+                Err(why) => {
+                    let key = word.split('=').next().unwrap_or_default();
+                    return Err(Failure::usage(format!("mount option `{word}` is malformed: {key} {why}"))
+                        .next("see cofs mount --help"));
+                }
             }
         }
         Ok(())

@@ -18,7 +18,7 @@ use signal_hook::{
     iterator::Signals,
 };
 
-use super::notify::notify;
+use super::{mountinfo, notify::notify};
 
 /// How long the users of a busy mount have before they are cut off.
 const GRACE: Duration = Duration::from_secs(2);
@@ -58,6 +58,10 @@ fn connection_of(point: &Path) -> Option<PathBuf> {
 
 fn take_down(point: &Path, abort: Option<&Path>) {
     let Err(error) = unmount_within_grace(point) else { return };
+    // A signal may come twice (timeout(1), a terminal and its shell): by the second the mount is gone.
+    if error.kind() == io::ErrorKind::InvalidInput && matches!(mountinfo::at(point), Ok(None)) {
+        return;
+    }
     if error.kind() != io::ErrorKind::ResourceBusy {
         tracing::warn!(%error, point = %point.display(), "cannot unmount");
         return;

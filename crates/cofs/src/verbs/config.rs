@@ -9,7 +9,8 @@ use crate::{
     output::{self, Format},
     volume::{
         config::{self, Config, Tier},
-        lock::{Purpose, StoreLock},
+        lock::Purpose,
+        open::find,
         parts::{POOL_MARK, is_pool_of, open_engine_read_only, refuse_foreign},
     },
 };
@@ -71,12 +72,11 @@ fn unknown(key: &str, config: &Config) -> Failure {
 }
 
 fn change(store: &Path, key: &str, value: &str) -> Done {
-    let mut config = Config::read(store)?;
-    let store = store.canonicalize().map_err(|error| Failure::io("cannot reach", store, &error))?;
-    let _lock = StoreLock::take(&store, Purpose::Change)?;
-    apply(&mut config, &store, key, value)?;
+    let locked = find(store)?.lock(Purpose::Change)?;
+    let mut config = locked.config.clone();
+    apply(&mut config, &locked.store, key, value)?;
     config.check()?;
-    config.write(&store, config::FILE_NAME)
+    config.write(&locked.store, config::FILE_NAME)
 }
 
 fn apply(config: &mut Config, store: &Path, key: &str, value: &str) -> Done {
@@ -113,7 +113,10 @@ fn apply(config: &mut Config, store: &Path, key: &str, value: &str) -> Done {
             pool.tier = <Tier as clap::ValueEnum>::from_str(value, false)
                 .map_err(|_| Failure::usage(format!("tier `{value}` is neither flash nor disk")))?;
         }
-        _ => return Err(Failure::new(format!("`{key}` is fixed when a volume is formatted"))),
+        _ => {
+            return Err(Failure::new(format!("`{key}` is fixed when a volume is formatted"))
+                .next("to have it otherwise make a new volume (cofs format) and copy the files"));
+        }
     }
     Ok(())
 }

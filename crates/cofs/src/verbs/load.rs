@@ -9,6 +9,7 @@ use std::{
 
 use cofs_engine::Engine;
 use cofs_namespace::dump::{Totals, load};
+use cofs_types::FsError;
 
 use crate::{
     failure::{Done, Failure, Within},
@@ -52,7 +53,11 @@ fn open(file: &Path) -> Done<Box<dyn BufRead>> {
     if file == Path::new("-") {
         return Ok(Box::new(io::stdin().lock()));
     }
-    let opened = File::open(file).map_err(|error| Failure::io("cannot read", file, &error))?;
+    let unreadable = |error: io::Error| Failure::io("cannot read", file, &error);
+    let opened = File::open(file).map_err(unreadable)?;
+    if opened.metadata().map_err(unreadable)?.is_dir() {
+        return Err(unreadable(io::ErrorKind::IsADirectory.into()));
+    }
     Ok(Box::new(BufReader::new(opened)))
 }
 
@@ -105,5 +110,9 @@ fn restore(locked: &Locked, file: &Path, input: &mut dyn BufRead) -> Done<Totals
 }
 
 fn fill(engine: &Arc<dyn Engine>, file: &Path, input: &mut dyn BufRead) -> Done<Totals> {
-    load(&**engine, input).within(file.display())
+    load(&**engine, input).map_err(|error| {
+        let is_no_dump = matches!(error, FsError::Corrupt(_));
+        let failure = Failure::from(error).within(file.display());
+        if is_no_dump { failure.next("name a whole file that cofs dump has written") } else { failure }
+    })
 }

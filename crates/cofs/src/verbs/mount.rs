@@ -55,9 +55,9 @@ pub struct Args {
     #[arg(long = "daemon", short = 'd')]
     pub background: bool,
 
-    /// Mount options, as in fstab: ro, allow_other, nosuid, nodev, noexec, noatime, relatime, strictatime,
-    /// sync, dirsync, nonempty, fsname=NAME, transport=auto|uring|dev, threads=N, passthrough=on|off,
-    /// stacking=on|off, supervise (survives the death of its process; slower).
+    /// Mount options, as in fstab: ro, rw, allow_other, suid, nosuid, dev, nodev, exec, noexec, noatime, relatime,
+    /// strictatime, diratime, nodiratime, sync, async, dirsync, nonempty, fsname=NAME, transport=auto|uring|dev,
+    /// threads=N, passthrough=on|off, stacking=on|off, supervise (survives the death of its process; slower).
     #[arg(short = 'o', value_name = "WORDS")]
     pub options: Vec<String>,
 

@@ -126,14 +126,15 @@ impl Config {
     /// What types alone cannot say.
     pub fn check(&self) -> Done {
         if self.format_version == 0 {
-            return Err(Failure::new("format version 0 does not exist"));
+            return Err(Failure::new("format version 0 does not exist").next("restore cofs.toml from a copy"));
         }
         if self.inline_max > limits::INLINE_BYTES_LIMIT {
             return Err(Failure::new(format!(
                 "inline_max {} is above the limit of {}",
                 self.inline_max,
                 limits::INLINE_BYTES_LIMIT
-            )));
+            ))
+            .next("restore cofs.toml from a copy"));
         }
         if self.pools.is_empty() || self.pools.len() > limits::POOLS_MAX {
             let most = limits::POOLS_MAX;
@@ -146,7 +147,8 @@ impl Config {
         for (at, pool) in self.pools.iter().enumerate() {
             let earlier = self.pools.get(..at).unwrap_or_default();
             if earlier.iter().any(|other| other.id == pool.id || other.name == pool.name) {
-                return Err(Failure::new(format!("pool `{}` is configured twice", pool.name)));
+                return Err(Failure::new(format!("pool `{}` is configured twice", pool.name))
+                    .next("give each pool a name and a number of its own"));
             }
         }
         Ok(())
