@@ -13,13 +13,14 @@ use std::{
     hash::Hasher,
     io::{self, BufRead, Read, Write},
     ops::ControlFlow,
+    sync::Arc,
 };
 
 use cofs_engine::{Batch, Change, Durability, Engine, Outcome};
 use cofs_types::{FsError, FsResult, limits};
 use siphasher::sip::SipHasher13;
 
-use self::line::{End, Header, Line};
+use self::line::{End, Header, Line, newer_version};
 use crate::{
     schema::{Counts, HeaderPart, Key, Volume, decode_number, encode_number, key, ranges},
     tables::labels,
@@ -99,7 +100,7 @@ impl Writer<'_> {
 /// Fills an empty engine with what [`dump`] wrote, and syncs it.
 ///
 /// Errors: `Exists` unless the engine is empty; `Corrupt`, naming the line, for anything that is not a whole
-/// dump; those of the engine and of `input`. After an error the engine holds no volume, but may hold records:
+/// dump; `Backing` for one of a newer version; those of the engine and of `input`. After an error the engine holds no volume, but may hold records:
 /// it is for the caller to remove it.
 pub fn load(engine: &dyn Engine, input: &mut dyn BufRead) -> FsResult<Totals> {
     must_be_empty(engine)?;
@@ -165,6 +166,14 @@ impl Lines<'_> {
         }
         let before = self.checksum.finish();
         self.checksum.write(&self.text);
+        if let Some(version) = newer_version(&self.text).filter(|_| self.number == 1) {
+            let why =
+                format!("it has version {version}, this cofs reads up to {DUMP_VERSION}; use a newer cofs");
+            return Err(FsError::Backing {
+                context: "reading the dump",
+                source: Arc::new(io::Error::other(why)),
+            });
+        }
         let line = serde_json::from_slice(&self.text).map_err(|error| self.wrong(&error.to_string()))?;
         Ok(Some((line, before)))
     }

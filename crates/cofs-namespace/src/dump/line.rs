@@ -161,6 +161,21 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
+/// The version of a header that a newer program wrote, whatever else stands in it.
+pub fn newer_version(line: &[u8]) -> Option<u32> {
+    #[derive(Deserialize)]
+    struct Version {
+        version: u32,
+    }
+    #[derive(Deserialize)]
+    struct Mark {
+        #[serde(rename = "cofs-dump")]
+        header: Version,
+    }
+    let Mark { header } = serde_json::from_slice(line).ok()?;
+    Some(header.version).filter(|version| *version > DUMP_VERSION)
+}
+
 impl Header {
     pub fn new(options: VolumeOptions, inodes_next: u64) -> Self {
         let hash_key = Hex(options.hash_key.to_vec());
@@ -169,7 +184,7 @@ impl Header {
 
     pub fn check(&self) -> Result<(), String> {
         if self.version == 0 || self.version > DUMP_VERSION {
-            return Err(format!("dump version {}, known is {DUMP_VERSION}: use a newer cofs", self.version));
+            return Err(format!("there is no dump version {}", self.version));
         }
         if self.inline_bytes_max > limits::INLINE_BYTES_LIMIT || self.hash_key.0.len() != 16 {
             return Err("inline_bytes_max or hash_key is out of range".to_owned());

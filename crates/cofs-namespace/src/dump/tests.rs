@@ -148,7 +148,10 @@ fn a_dump_that_is_not_whole_is_refused_with_its_line() {
     says([lines[0], b"{\"secret\":1}\n"].concat(), "line 2: unknown variant");
     says([lines[0], &vec![b' '; 1 << 20]].concat(), "line 2: the line has no end, or is too long");
     let newer = String::from_utf8(text.clone()).unwrap().replace("\"version\":1", "\"version\":2");
-    says(newer.into_bytes(), "line 1: dump version 2");
+    let newer = newer.replace("\"version\":2", "\"version\":2,\"news\":[1]");
+    says(newer.clone().into_bytes(), "it has version 2, this cofs reads up to 1; use a newer cofs");
+    assert!(!matches!(loaded(newer.as_bytes()), Err(FsError::Corrupt(_))), "what is newer is not damaged");
+    says(newer.replace("\"version\":2,\"news\":[1]", "\"version\":0").into_bytes(), "no dump version 0");
     let changed = String::from_utf8(text).unwrap().replace("\"uid\":0", "\"uid\":5");
     says(changed.into_bytes(), "checksum");
 }
