@@ -7,7 +7,7 @@ use std::sync::Arc;
 use arbitrary::Arbitrary;
 use cofs_engine::{Batch, Change, Engine, MemoryEngine};
 use cofs_namespace::{
-    Namespace, OpenInodes, VolumeOptions,
+    Namespace, OpenInodes, VolumeOptions, WithNodes,
     check::{Checker, repair},
 };
 use cofs_types::{Authority, Credentials, InodeId, Name, Timestamp, XattrName};
@@ -67,7 +67,7 @@ fn look(engine: &Arc<dyn Engine>) {
     for ino in (1..20).filter_map(InodeId::new) {
         let _ = (ns.node(ino), ns.parent(ino), ns.readlink(ino), ns.listxattr(ino));
         let _ = (ns.lookup(c, ino, name), ns.access(c, ino, 7), ns.getxattr(c, ino, xattr));
-        let _ = (ns.inline_read(ino, 0, &mut buffer), ns.list(ino, 0, true, &mut |_| true));
+        let _ = (ns.inline_read(ino, 0, &mut buffer), ns.list(ino, 0, WithNodes::All, 99, &mut |_| true));
     }
     let _ = (ns.writing_set(None, 99), ns.unlinked_set(None, 99), ns.reclaim_list(99));
 }
