@@ -103,7 +103,7 @@ fn pages_that_a_mapping_may_have_brought_are_recalled_and_dropped() {
     let (ino, file) = volume.create_in(InodeId::ROOT, "alone", WO);
     volume.write(ino, file, 0, b"abc");
     volume.close(ino, file);
-    let file = volume.open(ino, RO);
+    let file = volume.open(ino, unseen);
     assert_eq!(file.data_path, DataPath::Cached { keep_cache: true }, "nobody can have mapped it");
     volume.close(ino, file);
 }

@@ -153,9 +153,17 @@ fn another_volumes_pool_is_not_touched() {
 #[test]
 fn an_identity_of_a_newer_or_broken_format_is_refused() {
     let world = World::new(1);
-    for text in ["version = 2\n", "version = \n", "version = 1\nvolume = \"x\"\n", "\u{0}"] {
+    let refusal = |text: &str| {
         std::fs::write(world.directory().join("cofs-pool.toml"), text).unwrap();
-        assert!(matches!(Placement::open(&world.configs, VOLUME), Err(FsError::Corrupt(_))), "{text:?}");
+        Placement::open(&world.configs, VOLUME).err().unwrap()
+    };
+    let newer = refusal("version = 2\n");
+    assert!(
+        matches!(&newer, FsError::Backing { source, .. } if source.to_string().contains("newer")),
+        "{newer:?}"
+    );
+    for text in ["version = \n", "version = 1\nvolume = \"x\"\n", "\u{0}"] {
+        assert!(matches!(refusal(text), FsError::Corrupt(_)), "{text:?}");
     }
     assert!(Placement::open(&[], VOLUME).is_err());
     let twice = [world.configs[0].clone(), world.configs[0].clone()];
