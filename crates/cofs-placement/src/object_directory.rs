@@ -78,7 +78,7 @@ impl ObjectDirectory {
             }
             self.new.store(false, Ordering::Release);
         }
-        if let Some(log) = &*self.owners.lock() {
+        if let Some(log) = &mut *self.owners.lock() {
             log.sync(store)?;
         }
         store.admit(Operation::Sync)?;

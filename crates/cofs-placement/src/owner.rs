@@ -66,10 +66,18 @@ fn parse(value: &[u8]) -> Option<InodeId> {
     InodeId::new(text.parse().ok()?)
 }
 
+/// Records that a log keeps until they are on stable storage.
+const UNSYNCED_BYTES_MAX: usize = RECORD_BYTES * 2048;
+
 /// The log of one directory, open for appending. Its writers are serialised by whoever holds it.
 pub struct OwnerLog {
     file: File,
-    end_bytes: u64,
+    /// Behind what is on stable storage, as far as this process knows.
+    synced_bytes: u64,
+    /// The records from there on.
+    unsynced: Vec<u8>,
+    /// A sync of them failed. A file system may have dropped their pages then (an NFS mount that gives up does), and tells so once.
+    doubtful: bool,
 }
 
 impl OwnerLog {
@@ -83,19 +91,34 @@ impl OwnerLog {
             other => other?,
         };
         let length = file.metadata()?.len();
-        Ok(Self { file, end_bytes: length - length % RECORD_BYTES as u64 })
+        let synced_bytes = length - length % RECORD_BYTES as u64;
+        Ok(Self { file, synced_bytes, unsynced: Vec::new(), doubtful: false })
     }
 
     pub fn append(&mut self, store: &dyn BackingStore, index: u64, owner: Option<InodeId>) -> io::Result<()> {
+        if self.unsynced.len() >= UNSYNCED_BYTES_MAX {
+            self.sync(store)?;
+        }
         store.admit(Operation::Write)?;
-        self.file.write_all_at(&encode(index, owner), self.end_bytes)?;
-        self.end_bytes += RECORD_BYTES as u64;
+        let record = encode(index, owner);
+        self.file.write_all_at(&record, self.synced_bytes + self.unsynced.len() as u64)?;
+        self.unsynced.extend(record);
         Ok(())
     }
 
-    pub fn sync(&self, store: &dyn BackingStore) -> io::Result<()> {
+    /// Puts all records on stable storage; what a failed sync may have lost is written anew.
+    pub fn sync(&mut self, store: &dyn BackingStore) -> io::Result<()> {
+        if self.doubtful {
+            store.admit(Operation::Write)?;
+            self.file.write_all_at(&self.unsynced, self.synced_bytes)?;
+        }
+        self.doubtful = true;
         store.admit(Operation::Sync)?;
-        self.file.sync_data()
+        self.file.sync_data()?;
+        self.doubtful = false;
+        self.synced_bytes += self.unsynced.len() as u64;
+        self.unsynced.clear();
+        Ok(())
     }
 }
 
@@ -165,8 +188,10 @@ fn decode(bytes: &[u8; RECORD_BYTES]) -> Option<(u64, Option<InodeId>)> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
-    use crate::DirectoryStore;
+    use crate::{DirectoryStore, Fault, FaultyStore};
 
     fn ino(number: u64) -> InodeId {
         InodeId::new(number).unwrap()
@@ -191,6 +216,48 @@ mod tests {
         let mut log = OwnerLog::open(&store, &directory).unwrap();
         log.append(&store, 6, Some(ino(11))).unwrap();
         assert_eq!(read_log(&store, &directory).unwrap(), HashMap::from([(3, ino(8)), (6, ino(11))]));
+    }
+
+    #[test]
+    fn what_a_failed_sync_has_lost_is_written_anew() {
+        let scratch = tempfile::tempdir().unwrap();
+        let store = FaultyStore::new(Arc::new(DirectoryStore::new(scratch.path())));
+        let directory = File::open(scratch.path()).unwrap();
+        let mut log = OwnerLog::open(&store, &directory).unwrap();
+        log.append(&store, 3, Some(ino(7))).unwrap();
+        log.sync(&store).unwrap();
+        log.append(&store, 4, Some(ino(8))).unwrap();
+        store.inject(Fault::new(&[Operation::Sync], Errno::IO.raw_os_error()));
+        assert!(log.sync(&store).is_err());
+        store.heal();
+        // As an NFS mount does that gives up: the pages are gone, and the length that they had.
+        let raw = std::fs::OpenOptions::new().write(true).open(scratch.path().join("owners")).unwrap();
+        raw.set_len(RECORD_BYTES as u64).unwrap();
+        log.append(&store, 5, Some(ino(9))).unwrap();
+        log.sync(&store).unwrap();
+        let all = HashMap::from([(3, ino(7)), (4, ino(8)), (5, ino(9))]);
+        assert_eq!(read_log(&store, &directory).unwrap(), all);
+        // Afterwards they are no longer its concern.
+        raw.set_len(0).unwrap();
+        log.append(&store, 6, Some(ino(10))).unwrap();
+        log.sync(&store).unwrap();
+        assert_eq!(read_log(&store, &directory).unwrap(), HashMap::from([(6, ino(10))]));
+    }
+
+    #[test]
+    fn a_log_keeps_a_bounded_number_of_records() {
+        let scratch = tempfile::tempdir().unwrap();
+        let store = FaultyStore::new(Arc::new(DirectoryStore::new(scratch.path())));
+        let directory = File::open(scratch.path()).unwrap();
+        let mut log = OwnerLog::open(&store, &directory).unwrap();
+        let most = UNSYNCED_BYTES_MAX / RECORD_BYTES;
+        store.inject(Fault::new(&[Operation::Sync], Errno::IO.raw_os_error()));
+        let append = |log: &mut OwnerLog| log.append(&store, 3, Some(ino(7)));
+        (0..most).for_each(|_| append(&mut log).unwrap());
+        assert!(append(&mut log).is_err());
+        store.heal();
+        append(&mut log).unwrap();
+        assert_eq!(log.unsynced.len(), RECORD_BYTES);
     }
 
     #[test]
