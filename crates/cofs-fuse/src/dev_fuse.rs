@@ -210,7 +210,9 @@ struct Buffer {
 
 impl Buffer {
     fn new(transfer_bytes: usize) -> io::Result<Self> {
-        let pages = Pages::new(BODY_AT + transfer_bytes.max(abi::MIN_READ_BUFFER))?;
+        // The kernel answers a request with EIO if it is being read when the process is killed and there is no page for it yet. All
+        // others it hands to the process that follows (`resent.rs`).
+        let pages = Pages::populated(BODY_AT + transfer_bytes.max(abi::MIN_READ_BUFFER))?;
         Ok(Self { pages, request_bytes: 0, transfer_bytes })
     }
 

@@ -38,6 +38,15 @@ unsafe impl Sync for Pages {}
 impl Pages {
     /// At least `bytes` bytes, rounded up to whole pages.
     pub fn new(bytes: usize) -> io::Result<Self> {
+        Self::map(bytes, MapFlags::NORESERVE)
+    }
+
+    /// The same, all of them touched.
+    pub fn populated(bytes: usize) -> io::Result<Self> {
+        Self::map(bytes, MapFlags::POPULATE)
+    }
+
+    fn map(bytes: usize, how: MapFlags) -> io::Result<Self> {
         let len = bytes.max(1).next_multiple_of(PAGE_BYTES);
         // SAFETY: a fresh anonymous mapping at an address of the kernel's choice touches no other memory.
         let start = unsafe {
@@ -45,7 +54,7 @@ impl Pages {
                 std::ptr::null_mut(),
                 len,
                 ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::PRIVATE | MapFlags::NORESERVE,
+                MapFlags::PRIVATE | how,
             )?
         };
         let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
@@ -79,6 +88,24 @@ impl Drop for Pages {
         // SAFETY: the mapping was made by `new` with this length, and nothing borrows it any more.
         if let Err(error) = unsafe { munmap(self.start.as_ptr().cast(), self.len) } {
             tracing::error!(%error, "munmap of a request buffer");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn populated_memory_has_all_its_pages() {
+        use std::os::unix::fs::FileExt;
+        let pages = Pages::populated(9 * PAGE_BYTES).unwrap();
+        let map = std::fs::File::open("/proc/self/pagemap").unwrap();
+        for page in 0..9 {
+            let mut entry = [0; 8];
+            let number = pages.address() as usize / PAGE_BYTES + page;
+            map.read_exact_at(&mut entry, number as u64 * 8).unwrap();
+            assert_eq!(entry[7] >> 7, 1, "page {page} is there");
         }
     }
 }
