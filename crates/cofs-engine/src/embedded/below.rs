@@ -100,9 +100,9 @@ impl Below {
         if memtable.removals() == 0 {
             return Ok(Held::by(Vec::new()));
         }
-        let tables = self.tables()?;
         let runs = removals::runs(memtable, self.keys);
-        let dead = removals::dead(&runs, tables.clone(), self.keys);
+        let tables = self.tables()?;
+        let dead = removals::dead(&runs, &tables, self.keys);
         if dead.is_empty() {
             return Ok(Held::by(tables));
         }
@@ -113,6 +113,7 @@ impl Below {
         self.tables().map(Held::by)
     }
 
+    /// In the order of their first keys.
     fn tables(&self) -> Result<Vec<Table>, EngineError> {
         let files = self.db.live_files();
         let files = files.map_err(|error| engine_error("looking through the metadata's tables", &error))?;
@@ -120,7 +121,10 @@ impl Below {
             (Some(first), Some(last)) => Ok(Table { first, last, level: file.level }),
             _ => Err(from_errno("a table of the metadata has no keys", rustix::io::Errno::UCLEAN)),
         };
-        files.into_iter().map(table).collect()
+        let tables: Result<Vec<_>, _> = files.into_iter().map(table).collect();
+        let mut tables = tables?;
+        tables.sort();
+        Ok(tables)
     }
 
     /// Writes the tables, without removals of what nobody has; `tables` gets their files, of which the last one may be unfinished

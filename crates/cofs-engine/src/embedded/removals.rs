@@ -8,6 +8,11 @@
 //! That a table has no key but removed ones follows from the numbers of its first and its last key, if all numbers from the one to
 //! the other are removed as a *whole* (see [`KeyShape`]).
 
+use std::{
+    collections::{BTreeMap, HashSet},
+    ops::Bound,
+};
+
 use super::{KeyShape, intake::Memtable};
 use crate::Key;
 
@@ -15,18 +20,12 @@ use crate::Key;
 const RUN_NUMBERS_MIN: u64 = 64;
 
 /// The range of a table below.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Table {
     pub(super) first: Vec<u8>,
     pub(super) last: Vec<u8>,
     /// Tables of a level hide what those of a higher one have; only those of level 0 may overlap.
     pub(super) level: i32,
-}
-
-impl Table {
-    fn overlaps(&self, other: &Self) -> bool {
-        self.first <= other.last && other.first <= self.last
-    }
 }
 
 /// Numbers of a family that follow each other and are all removed.
@@ -53,6 +52,16 @@ impl<'a> Span<'a> {
 }
 
 impl Run {
+    /// Whether the run begins behind this key.
+    fn is_behind(&self, key: &[u8], keys: KeyShape) -> bool {
+        (keys.family(key), (keys.number)(key)) < (self.family.as_slice(), Some(self.first))
+    }
+
+    fn meets(&self, key: &[u8], keys: KeyShape) -> bool {
+        keys.family(key) == self.family.as_slice()
+            && (keys.number)(key).is_some_and(|number| number <= self.last)
+    }
+
     fn holds(&self, table: &Span<'_>) -> bool {
         self.family.as_slice() == table.family && self.first <= table.first && table.last <= self.last
     }
@@ -87,32 +96,71 @@ pub(super) fn runs(memtable: &Memtable, keys: KeyShape) -> Vec<Run> {
     runs
 }
 
-/// The ranges of keys, each of one table or several neighbours, in which no table has anything left.
+/// The ranges of keys, each of one table or several neighbours, in which no table has anything left. `tables` are in the order of
+/// their first keys.
 ///
-/// A table stays if one below it shows what it hides: one that stays, or has keys outside of the run.
-pub(super) fn dead(runs: &[Run], mut tables: Vec<Table>, keys: KeyShape) -> Vec<(Vec<u8>, Vec<u8>)> {
-    tables.sort_by(|one, other| one.first.cmp(&other.first));
-    let spans: Vec<_> = tables.iter().map(|table| Span::of(table, keys)).collect();
+/// A table stays if one below it shows what it hides: one that stays, or has keys outside of the run. And so does one with such a
+/// table in its range: what goes are ranges.
+pub(super) fn dead(runs: &[Run], tables: &[Table], keys: KeyShape) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let levels = Levels::of(tables);
     let mut ranges = Vec::new();
     for run in runs {
-        let held = |at: usize| spans[at].as_ref().is_some_and(|span| run.holds(span));
-        let held: Vec<usize> = (0..tables.len()).filter(|&at| held(at)).collect();
-        let mut dies = vec![false; tables.len()];
-        let mut from_below = held.clone();
-        from_below.sort_by_key(|&at| std::cmp::Reverse(tables[at].level));
-        for at in from_below {
-            let shows = |(other, table): (usize, &Table)| {
-                table.level > tables[at].level && table.overlaps(&tables[at]) && !dies[other]
-            };
-            dies[at] = !tables.iter().enumerate().any(shows);
+        let from = tables.partition_point(|table| run.is_behind(&table.first, keys));
+        let of_run = tables[from..].iter().take_while(|table| run.meets(&table.first, keys));
+        let is_held = |table: &Table| Span::of(table, keys).is_some_and(|span| run.holds(&span));
+        let held = (from..).zip(of_run).filter(|(_, table)| is_held(table));
+        let held: Vec<usize> = held.map(|(at, _)| at).collect();
+        let mut dying: HashSet<usize> = held.iter().copied().collect();
+        let stays = |at: usize, dying: &HashSet<usize>| {
+            levels.below(&tables[at]).chain(within(tables, &tables[at])).any(|other| !dying.contains(&other))
+        };
+        loop {
+            let staying: Vec<usize> = dying.iter().copied().filter(|&at| stays(at, &dying)).collect();
+            if staying.is_empty() {
+                break;
+            }
+            dying.retain(|at| !staying.contains(at));
         }
-        for neighbours in held.split(|&at| !dies[at]).filter(|tables| !tables.is_empty()) {
+        for neighbours in held.split(|at| !dying.contains(at)).filter(|tables| !tables.is_empty()) {
             let first = neighbours.iter().map(|&at| &tables[at].first).min();
             let last = neighbours.iter().map(|&at| &tables[at].last).max();
             ranges.extend(first.cloned().zip(last.cloned()));
         }
     }
     ranges
+}
+
+/// The tables of any level whose range lies in this one's; itself among them.
+fn within<'a>(tables: &'a [Table], table: &'a Table) -> impl Iterator<Item = usize> + 'a {
+    let from = tables.partition_point(|other| other.first < table.first);
+    let begin_in = tables[from..].iter().take_while(|other| other.first <= table.last);
+    (from..).zip(begin_in).filter(|(_, other)| other.last <= table.last).map(|(at, _)| at)
+}
+
+/// Tables by their level, of which each but level 0 has them one behind the other.
+struct Levels<'a> {
+    tables: &'a [Table],
+    /// Level and indices, in the order of the tables.
+    levels: BTreeMap<i32, Vec<usize>>,
+}
+
+impl<'a> Levels<'a> {
+    fn of(tables: &'a [Table]) -> Self {
+        let mut levels: BTreeMap<i32, Vec<usize>> = BTreeMap::new();
+        for (at, table) in tables.iter().enumerate() {
+            levels.entry(table.level).or_default().push(at);
+        }
+        Self { tables, levels }
+    }
+
+    /// What stands below this table in its range.
+    fn below<'b>(&'b self, table: &'b Table) -> impl Iterator<Item = usize> + 'b {
+        let deeper = (Bound::Excluded(table.level), Bound::Unbounded);
+        self.levels.range(deeper).flat_map(move |(_, level)| {
+            let from = level.partition_point(|&at| self.tables[at].last < table.first);
+            level[from..].iter().copied().take_while(move |&at| self.tables[at].first <= table.last)
+        })
+    }
 }
 
 /// Tells of keys, in their order, whether a table may have them.
@@ -122,8 +170,8 @@ pub(super) struct Held {
 }
 
 impl Held {
-    pub(super) fn by(mut tables: Vec<Table>) -> Self {
-        tables.sort_by(|one, other| one.first.cmp(&other.first));
+    /// `tables` are in the order of their first keys.
+    pub(super) fn by(tables: Vec<Table>) -> Self {
         let mut ranges: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
         for Table { first, last, .. } in tables {
             match ranges.last_mut() {
@@ -201,6 +249,16 @@ mod tests {
         (first.to_vec(), last.to_vec())
     }
 
+    fn in_order(tables: &[Table]) -> Vec<Table> {
+        let mut tables = tables.to_vec();
+        tables.sort();
+        tables
+    }
+
+    fn dead_of(run: Run, tables: &[Table]) -> Vec<(Vec<u8>, Vec<u8>)> {
+        dead(&[run], &in_order(tables), KEYS)
+    }
+
     #[test]
     fn a_table_within_a_run_is_dead() {
         let tables = vec![
@@ -212,22 +270,22 @@ mod tests {
             table(6, b"m\x0c\0", b"n\x0b\0"),
             table(6, b"x\x0a\0", b"x\x0b\0"),
         ];
-        assert_eq!(dead(&[run(10, 100)], tables.clone(), KEYS), [range(b"n\x0a\x01", b"n\x20\0")]);
-        assert!(dead(&[run(50, 100)], tables, KEYS).is_empty());
+        assert_eq!(dead_of(run(10, 100), &tables), [range(b"n\x0a\x01", b"n\x20\0")]);
+        assert!(dead_of(run(50, 100), &tables).is_empty());
     }
 
     #[test]
     fn a_table_that_hides_older_ones_goes_only_with_them() {
         let (above, below) = (table(5, b"n\x0a\0", b"n\x14\0"), table(6, b"n\x0b\0", b"n\x15\0"));
         let both = vec![above.clone(), below.clone()];
-        assert_eq!(dead(&[run(10, 21)], both.clone(), KEYS), [range(b"n\x0a\0", b"n\x15\0")]);
-        assert!(dead(&[run(10, 20)], both, KEYS).is_empty());
+        assert_eq!(dead_of(run(10, 21), &both), [range(b"n\x0a\0", b"n\x15\0")]);
+        assert!(dead_of(run(10, 20), &both).is_empty());
         // One above it, which is younger, shows nothing that is older than what goes.
         let wide = table(4, b"n\x01\0", b"n\x99\0");
-        assert_eq!(dead(&[run(10, 20)], vec![above.clone(), wide], KEYS), [range(b"n\x0a\0", b"n\x14\0")]);
+        assert_eq!(dead_of(run(10, 20), &[above.clone(), wide]), [range(b"n\x0a\0", b"n\x14\0")]);
         // One that goes, but for a third below it, stays; and so does what hides it.
         let (top, third) = (table(4, b"n\x0a\0", b"n\x0a\0"), table(6, b"n\x14\0", b"n\x99\0"));
-        assert!(dead(&[run(10, 20)], vec![top, above, third], KEYS).is_empty());
+        assert!(dead_of(run(10, 20), &[top, above, third]).is_empty());
     }
 
     #[test]
@@ -238,14 +296,43 @@ mod tests {
             table(6, b"n\x0d\0", b"n\x99\0"),
             table(5, b"n\x0e\0", b"n\x0e\0"),
         ];
-        assert_eq!(dead(&[run(10, 20)], tables, KEYS), [range(b"n\x0a\0", b"n\x0b\0")]);
+        assert_eq!(dead_of(run(10, 20), &tables), [range(b"n\x0a\0", b"n\x0b\0")]);
+    }
+
+    proptest::proptest! {
+        /// Whatever is taken away, nothing that is left below it was hidden by it, and nothing that could go stays.
+        #[test]
+        fn tables_go_with_all_that_they_hide(
+            levels in proptest::collection::vec(proptest::collection::btree_set(0u8..24, 0..12), 1..4),
+            first in 0u64..8,
+            numbers in 6u64..20,
+        ) {
+            let mut tables = Vec::new();
+            for (level, ends) in (4..).zip(&levels) {
+                let ends: Vec<_> = ends.iter().collect();
+                tables.extend(ends.chunks_exact(2).map(|ends| table(level, &[b'n', *ends[0], 0], &[b'n', *ends[1], 0])));
+            }
+            let inside = |table: &Table| {
+                u64::from(table.first[1]) >= first && u64::from(table.last[1]) <= first + numbers
+            };
+            let overlaps = |one: &Table, other: &Table| one.first <= other.last && other.first <= one.last;
+            let covers = |one: &Table, other: &Table| one.first <= other.first && other.last <= one.last;
+            let (mut gone, mut left): (Vec<_>, Vec<_>) = tables.iter().partition(|table| inside(table));
+            let keeps = |one: &Table, other: &Table| covers(other, one) || one.level > other.level && overlaps(one, other);
+            while let Some(at) = gone.iter().position(|table| left.iter().any(|left| keeps(left, table))) {
+                left.push(gone.remove(at));
+            }
+            let ranges = dead_of(run(first, first + numbers), &tables);
+            let taken = |table: &&Table| ranges.iter().any(|(first, last)| *first <= table.first && table.last <= *last);
+            proptest::prop_assert_eq!(tables.iter().filter(taken).collect::<Vec<_>>(), gone);
+        }
     }
 
     #[test]
     fn keys_are_held_by_the_ranges_of_tables() {
         let tables =
             vec![table(0, b"d", b"f"), table(6, b"a", b"b"), table(5, b"e", b"h"), table(6, b"e", b"e")];
-        let mut held = Held::by(tables);
+        let mut held = Held::by(in_order(&tables));
         let keys: [&[u8]; 9] = [b"", b"a", b"b", b"b\0", b"c", b"d", b"g", b"h", b"i"];
         let held = keys.map(|key| held.may_have(key));
         assert_eq!(held, [false, true, true, false, false, true, true, true, false]);
