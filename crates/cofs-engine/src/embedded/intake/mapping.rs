@@ -85,14 +85,14 @@ impl Mapping {
     }
 
     /// Whether so many bytes from `at` on are within the mapping.
-    pub(super) fn holds(&self, at: u64, len: usize) -> bool {
-        usize::try_from(at).ok().and_then(|at| at.checked_add(len)).is_some_and(|end| end <= self.len)
+    pub(super) fn holds(&self, at: u64, len: u64) -> bool {
+        at.checked_add(len).is_some_and(|end| end <= self.len as u64)
     }
 
     /// Stores `bytes` at `at`. Errors: EIO once the file system below has not taken a store; `InvalidInput` for a
     /// range that the mapping does not hold.
     pub(super) fn write(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
-        if !self.holds(at, bytes.len()) {
+        if !self.holds(at, bytes.len() as u64) {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         // SAFETY: the range lies within the mapping, which lives as long as `self`; nobody has a reference into it, so

@@ -26,66 +26,94 @@ pub(super) struct Place {
     pub(super) index: u64,
 }
 
+/// Values from this size on are not copied on their way to the file.
+const LARGE_BYTES: usize = 1 << 10;
+
 /// A record in the making.
 #[derive(Default)]
 pub(super) struct Record {
+    /// All but the large values.
     bytes: Vec<u8>,
+    /// The large values, each with the bytes before it.
+    large: Vec<(usize, Bytes)>,
+    len: usize,
     payload_crc: u32,
 }
 
 impl Record {
     /// The record of `changes`. Errors: `None` beyond 4 GiB.
     pub(super) fn of(changes: &[Change]) -> Option<Self> {
-        let mut bytes = Vec::with_capacity(HEADER_BYTES + changes.iter().map(change_bytes).sum::<usize>());
+        let mut bytes = Vec::with_capacity(HEADER_BYTES + changes.iter().map(copied_bytes).sum::<usize>());
         bytes.resize(HEADER_BYTES, 0);
+        let mut record = Self { bytes, ..Self::default() };
         for change in changes {
             match change {
                 Change::Delete { key } => {
-                    bytes.push(DELETE);
-                    bytes.extend(len(key)?);
-                    bytes.extend(key);
+                    record.bytes.push(DELETE);
+                    record.bytes.extend(len(key.len())?);
+                    record.bytes.extend(key);
                 }
                 Change::Put { key, value } => {
-                    bytes.push(PUT);
-                    bytes.extend(len(key)?);
-                    bytes.extend(len(value)?);
-                    bytes.extend(key);
-                    bytes.extend(value);
+                    record.bytes.push(PUT);
+                    record.bytes.extend(len(key.len())?);
+                    record.bytes.extend(len(value.len())?);
+                    record.bytes.extend(key);
+                    if value.len() < LARGE_BYTES {
+                        record.bytes.extend(value);
+                    } else {
+                        record.large.push((record.bytes.len(), value.clone()));
+                    }
                 }
             }
         }
-        let payload_crc = crc32c::crc32c(&bytes[HEADER_BYTES..]);
-        let payload = len(&bytes[HEADER_BYTES..])?;
-        bytes[..4].copy_from_slice(&payload);
-        Some(Self { bytes, payload_crc })
+        record.len = record.bytes.len() + record.large.iter().map(|(_, value)| value.len()).sum::<usize>();
+        let payload = record.pieces_from(HEADER_BYTES);
+        record.payload_crc = payload.fold(0, |crc, piece| crc32c::crc32c_append(crc, piece));
+        let payload_len = len(record.len - HEADER_BYTES)?;
+        record.bytes[..4].copy_from_slice(&payload_len);
+        Some(record)
     }
 
     /// The record that ends a segment.
     pub(super) fn end() -> Self {
-        Self { bytes: vec![0; HEADER_BYTES], payload_crc: 0 }
+        Self { bytes: vec![0; HEADER_BYTES], len: HEADER_BYTES, ..Self::default() }
     }
 
     pub(super) fn len(&self) -> u64 {
-        self.bytes.len() as u64
+        self.len as u64
     }
 
-    /// The bytes to be written at `place`.
-    pub(super) fn at(&mut self, place: Place) -> &[u8] {
+    /// The bytes to be written at `place`, one piece behind the other.
+    pub(super) fn at(&mut self, place: Place) -> impl Iterator<Item = &[u8]> {
         let crc = checksum(self.payload_crc, place);
         self.bytes[4..HEADER_BYTES].copy_from_slice(&crc.to_le_bytes());
-        &self.bytes
+        self.pieces_from(0)
+    }
+
+    fn pieces_from(&self, start: usize) -> impl Iterator<Item = &[u8]> {
+        let end = (self.bytes.len(), &[][..]);
+        let large = self.large.iter().map(|(at, value)| (*at, &value[..]));
+        large
+            .chain([end])
+            .scan(start, |from, (to, value)| {
+                let before = &self.bytes[std::mem::replace(from, to)..to];
+                Some([before, value])
+            })
+            .flatten()
     }
 }
 
-fn change_bytes(change: &Change) -> usize {
+/// All of a change but a large value.
+fn copied_bytes(change: &Change) -> usize {
     match change {
         Change::Delete { key } => 5 + key.len(),
-        Change::Put { key, value } => 9 + key.len() + value.len(),
+        Change::Put { key, value } if value.len() < LARGE_BYTES => 9 + key.len() + value.len(),
+        Change::Put { key, .. } => 9 + key.len(),
     }
 }
 
-fn len(bytes: &[u8]) -> Option<[u8; 4]> {
-    Some(u32::try_from(bytes.len()).ok()?.to_le_bytes())
+fn len(bytes: usize) -> Option<[u8; 4]> {
+    Some(u32::try_from(bytes).ok()?.to_le_bytes())
 }
 
 fn checksum(payload_crc: u32, place: Place) -> u32 {
@@ -145,27 +173,40 @@ mod tests {
     const PLACE: Place = Place { generation: 7, index: 3 };
 
     fn batch() -> Vec<Change> {
-        vec![Change::put(b"key", &b"value"[..]), Change::delete([9; 40]), Change::put([], Bytes::new())]
+        let large = vec![5; LARGE_BYTES];
+        let small =
+            [Change::put(b"key", &b"value"[..]), Change::delete([9; 40]), Change::put([], Bytes::new())];
+        [&[Change::put(b"large", large.clone())], &small[..], &[Change::put(b"last", large)]].concat()
+    }
+
+    fn bytes_at(record: &mut Record, place: Place) -> Vec<u8> {
+        let pieces: Vec<_> = record.at(place).collect();
+        pieces.concat()
     }
 
     #[test]
     fn a_record_is_read_as_it_was_written_and_at_its_own_place_only() {
         let mut record = Record::of(&batch()).unwrap();
-        let bytes = [record.at(PLACE), b"more"].concat();
+        let mut bytes = bytes_at(&mut record, PLACE);
+        bytes.extend(b"more");
         let Found::Commit(changes, len) = read(&bytes, PLACE) else { panic!() };
         assert_eq!(len as u64, record.len());
-        assert_eq!(changes[0], (Key::from_slice(b"key"), Some(Bytes::from_static(b"value"))));
-        assert_eq!(changes[1], (Key::from_vec(vec![9; 40]), None));
-        assert_eq!(changes[2], (Key::new(), Some(Bytes::new())));
+        let large = Some(Bytes::from(vec![5; LARGE_BYTES]));
+        assert_eq!(changes[0], (Key::from_slice(b"large"), large.clone()));
+        assert_eq!(changes[1], (Key::from_slice(b"key"), Some(Bytes::from_static(b"value"))));
+        assert_eq!(changes[2], (Key::from_vec(vec![9; 40]), None));
+        assert_eq!(changes[3], (Key::new(), Some(Bytes::new())));
+        assert_eq!(changes[4], (Key::from_slice(b"last"), large));
+        assert_eq!(changes.len(), 5);
         for other in [Place { index: 4, ..PLACE }, Place { generation: 8, ..PLACE }] {
             assert!(matches!(read(&bytes, other), Found::Nothing));
         }
-        assert!(matches!(read(Record::end().at(PLACE), PLACE), Found::End));
+        assert!(matches!(read(&bytes_at(&mut Record::end(), PLACE), PLACE), Found::End));
     }
 
     #[test]
     fn a_damaged_or_cut_record_is_none() {
-        let bytes = Record::of(&batch()).unwrap().at(PLACE).to_vec();
+        let bytes = bytes_at(&mut Record::of(&batch()).unwrap(), PLACE);
         for cut in 0..bytes.len() {
             assert!(matches!(read(&bytes[..cut], PLACE), Found::Nothing), "{cut}");
             for bit in 0..8 {

@@ -154,12 +154,17 @@ impl Segment {
 
     pub(super) fn append_at(&self, record: &mut Record, tail: &mut Tail) -> io::Result<()> {
         let place = Place { generation: self.header.generation, index: tail.records };
-        let bytes = record.at(place);
+        let (begin, len) = (tail.at, record.len());
+        let mut pieces = record.at(place);
         match &*self.mapping.lock() {
-            Some(mapping) if mapping.holds(tail.at, bytes.len()) => mapping.write(tail.at, bytes)?,
-            _ => self.file.write_all_at(bytes, tail.at)?,
+            Some(mapping) if mapping.holds(begin, len) => {
+                pieces.try_fold(begin, |at, piece| {
+                    mapping.write(at, piece).map(|()| at + piece.len() as u64)
+                })?;
+            }
+            _ => self.file.write_all_at(&pieces.collect::<Vec<_>>().concat(), begin)?,
         }
-        tail.at += record.len();
+        tail.at += len;
         tail.records += 1;
         Ok(())
     }
