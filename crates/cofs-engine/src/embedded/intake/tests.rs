@@ -90,11 +90,11 @@ fn change(intake: &Intake, changes: &[Change]) -> Result<(), EngineError> {
 }
 
 fn commit(intake: &Intake, number: u32) {
-    // Small ones and large ones in turn: stores into the mapping, and calls.
+    // Small ones and large ones in turn, of which the latter are written in pieces: before the value, it, and behind it.
     let value = vec![number as u8; 1 + number as usize * 37 % 1300];
     let put = |key: &[u8], value: Vec<u8>| Change::put(key, value);
     let numbered = put(&number.to_be_bytes(), value);
-    change(intake, &[put(b"head", number.to_be_bytes().to_vec()), numbered]).unwrap();
+    change(intake, &[numbered, put(b"head", number.to_be_bytes().to_vec())]).unwrap();
 }
 
 /// The last commit, after making sure that all before it are there and none behind it.
