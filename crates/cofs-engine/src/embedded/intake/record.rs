@@ -68,7 +68,7 @@ impl Record {
         }
         record.len = record.bytes.len() + record.large.iter().map(|(_, value)| value.len()).sum::<usize>();
         let payload = record.pieces_from(HEADER_BYTES);
-        record.payload_crc = payload.fold(0, |crc, piece| crc32c::crc32c_append(crc, piece));
+        record.payload_crc = payload.fold(0, crc32c::crc32c_append);
         let payload_len = len(record.len - HEADER_BYTES)?;
         record.bytes[..4].copy_from_slice(&payload_len);
         Some(record)
