@@ -18,8 +18,8 @@ if [[ -z ${COFS:-} || -z ${CEILING:-} ]]; then
     # shellcheck source=setup.sh
     . scripts/setup.sh
     cofs_setup
-    cargo build --profile dist --locked -p cofs
-    cargo build --profile dist --locked -p cofs-fuse --example ceiling
+    cofs_cargo_dist build --locked --bin cofs
+    cofs_cargo_dist build --locked -p cofs-fuse --example ceiling
     COFS=${COFS:-$CARGO_TARGET_DIR/dist/cofs} CEILING=${CEILING:-$CARGO_TARGET_DIR/dist/examples/ceiling}
 fi
 

@@ -5,6 +5,7 @@
 #     . scripts/setup.sh
 #     cofs_setup                 # packages, Rust, RocksDB; exports what cargo needs
 #     cofs_packages attr acl     # further Debian packages
+#     cofs_cargo_dist build ...  # as users are to have it, and as it is measured
 #
 # RocksDB takes some ten minutes of two cores to compile, so it is compiled once for a machine: the
 # static library is kept in a cache that outlives the clone, and every build links that one.
@@ -91,6 +92,32 @@ cofs_rocksdb_build() {
         rm -rf "$scratch"
     fi
     exec {lock}>&-
+}
+
+# The profile for optimised builds by this compiler (scripts/profile.sh makes it), whether or not it is there.
+cofs_profile() {
+    rustc -vV | awk -v dir="$PWD/scripts/profiles" '/^release: / { r = $2 } /^host: / { h = $2 } END { print dir "/rustc-" r "-" h ".profdata" }'
+}
+
+# cofs_cargo_with FLAG ARGUMENT...: cargo with one more flag for rustc, which may have spaces in it.
+cofs_cargo_with() {
+    local flags
+    flags=$(printf '%s' "${RUSTFLAGS:-}" | tr -s ' ' '\037')
+    flags=${CARGO_ENCODED_RUSTFLAGS:-$flags}
+    CARGO_ENCODED_RUSTFLAGS=${flags:+$flags$'\037'}$1 cargo "${@:2}"
+}
+
+# cofs_cargo_dist ARGUMENT...: cargo for the profile dist, by the compiler's own profile where there is one. (To another compiler's it
+# finds no names, and an older compiler cannot read it.)
+cofs_cargo_dist() {
+    local profile
+    profile=$(cofs_profile)
+    if [ -s "$profile" ]; then
+        # Functions that have changed since it was made are compiled as without it: no need to tell of each.
+        cofs_cargo_with "-Cprofile-use=$profile"$'\037'-Cllvm-args=-no-pgo-warn-mismatch "$1" --profile dist "${@:2}"
+    else
+        cargo "$1" --profile dist "${@:2}"
+    fi
 }
 
 cofs_setup() {
