@@ -1,8 +1,9 @@
 //! Open object directories, and which of their entries are durable.
 //!
-//! Each entry made in a directory by this process has a turn, counted from 1; syncing the directory makes
-//! all turns up to then durable. An object's own sync does not promise its name (POSIX), so whoever syncs
-//! an object settles its turn first. A directory with turns that are not durable stays in the cache.
+//! Each entry made in a directory by this process, and each record in its log of owners, has a turn, counted
+//! from 1; syncing the directory makes all turns up to then durable. An object's own sync promises neither its
+//! name (POSIX) nor its record, so whoever syncs an object settles its turn first. A directory with turns
+//! that are not durable stays in the cache.
 
 use std::{
     collections::HashMap,
@@ -27,7 +28,7 @@ use crate::{
 pub struct ObjectDirectory {
     number: DirectoryNumber,
     file: File,
-    /// Entries made.
+    /// Entries and records made.
     made: AtomicU64,
     /// Of those, how many are durable.
     durable: AtomicU64,
@@ -46,7 +47,7 @@ impl ObjectDirectory {
         self.made.fetch_add(1, Ordering::AcqRel) + 1
     }
 
-    /// The turn that must be settled for all entries there are now; `None` if all are durable.
+    /// The turn that must be settled for all there is now; `None` if all is durable.
     pub fn unsettled(&self) -> Option<u64> {
         let made = self.made.load(Ordering::Acquire);
         (made > self.durable.load(Ordering::Acquire)).then_some(made)
@@ -56,7 +57,7 @@ impl ObjectDirectory {
         self.durable.load(Ordering::Acquire) >= turn
     }
 
-    /// Makes the entry of `turn` durable, if it is not.
+    /// Makes what has this turn durable, if it is not.
     pub fn settle(&self, store: &dyn BackingStore, turn: u64) -> io::Result<()> {
         if self.is_durable(turn) { Ok(()) } else { self.sync(store) }
     }
@@ -87,16 +88,15 @@ impl ObjectDirectory {
         Ok(())
     }
 
-    /// Notes an owner in the sidecar log.
-    pub fn log_owner(&self, store: &dyn BackingStore, index: u64, owner: Option<InodeId>) -> io::Result<()> {
+    /// Notes an owner in the sidecar log, and returns the record's turn.
+    pub fn log_owner(&self, store: &dyn BackingStore, index: u64, owner: Option<InodeId>) -> io::Result<u64> {
         let mut log = self.owners.lock();
-        if log.is_none() {
-            *log = Some(OwnerLog::open(store, &self.file)?);
-        }
-        match &mut *log {
-            Some(log) => log.append(store, index, owner),
-            None => Ok(()),
-        }
+        let log = match &mut *log {
+            Some(log) => log,
+            none => none.insert(OwnerLog::open(store, &self.file)?),
+        };
+        log.append(store, index, owner)?;
+        Ok(self.entry_made())
     }
 }
 
@@ -200,5 +200,37 @@ impl Directories {
 
     pub fn forget_all(&self) {
         self.open.lock().clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{DirectoryStore, owner};
+
+    fn ino(number: u64) -> InodeId {
+        InodeId::new(number).unwrap()
+    }
+
+    #[test]
+    fn who_settles_a_record_of_an_owner_has_it_after_a_power_cut() {
+        let scratch = tempfile::tempdir().unwrap();
+        std::fs::create_dir(scratch.path().join(path::OBJECTS)).unwrap();
+        let store = DirectoryStore::new(scratch.path());
+        store.attach(&mut |_| Ok(())).unwrap();
+        let directory = Directories::default().open_or_make(&store, DirectoryNumber::of(1)).unwrap();
+        let entry = directory.entry_made();
+        directory.settle(&store, entry).unwrap();
+        let first = directory.log_owner(&store, 1, Some(ino(7))).unwrap();
+        assert!(!directory.is_durable(first));
+        assert_eq!(directory.unsettled(), Some(first), "it stays in the cache");
+        directory.settle(&store, first).unwrap();
+        assert_eq!(directory.unsettled(), None);
+        directory.log_owner(&store, 2, Some(ino(8))).unwrap();
+        // For the one of these that is settled already there is nothing to be done.
+        directory.settle(&store, first).unwrap();
+        directory.owners.lock().as_ref().unwrap().lose_unsynced();
+        let left = owner::read_log(&store, directory.file()).unwrap();
+        assert_eq!(left, HashMap::from([(1, ino(7))]));
     }
 }

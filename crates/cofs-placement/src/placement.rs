@@ -294,7 +294,7 @@ impl Placement {
             let name = path::name_of(sequence);
             let at = At::below(directory.file(), &name);
             let file = pool.store.open(at, OpenMode::ReadWrite)?;
-            pool.tag(&directory, &file, sequence, Some(owner))
+            pool.tag(&directory, &file, sequence, Some(owner)).map(drop)
         })
     }
 

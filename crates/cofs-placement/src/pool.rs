@@ -191,9 +191,9 @@ impl Pool {
             self.signal.wake();
         }
         let taken = self.run("create an object", || {
-            let (object, file) = self.opened(ready)?;
+            let (mut object, file) = self.opened(ready)?;
             failpoint("placement.take.created");
-            match self.hand_over(&object, &file, owner) {
+            match self.hand_over(&mut object, &file, owner) {
                 Ok(()) => Ok((object, file)),
                 Err(error) => {
                     self.ready.push(ReadyObject { file: Some(file), ..object });
@@ -242,20 +242,23 @@ impl Pool {
     }
 
     /// Tags the object and makes it look born now.
-    fn hand_over(&self, object: &ReadyObject, file: &File, owner: InodeId) -> io::Result<()> {
-        self.tag(&object.directory, file, object.sequence, Some(owner))?;
+    fn hand_over(&self, object: &mut ReadyObject, file: &File, owner: InodeId) -> io::Result<()> {
+        if let Some(turn) = self.tag(&object.directory, file, object.sequence, Some(owner))? {
+            object.turn = turn;
+        }
         self.store.admit(Operation::SetTimes)?;
         Ok(rustix::fs::futimens(file, &NOW)?)
     }
 
-    /// Notes whose an object is: in its extended attribute, or in the sidecar log.
+    /// Notes whose an object is: in its extended attribute, or in the sidecar log. The turn of the record there, which is later
+    /// than the entry's.
     pub fn tag(
         &self,
         directory: &ObjectDirectory,
         file: &File,
         sequence: u64,
         owner: Option<InodeId>,
-    ) -> io::Result<()> {
+    ) -> io::Result<Option<u64>> {
         if !self.sidecar.load(Ordering::Relaxed) {
             let set = match owner {
                 Some(owner) => owner::set_xattr(&*self.store, file, owner),
@@ -263,10 +266,10 @@ impl Pool {
             };
             match set {
                 Err(error) if owner::unsupported(&error) => self.sidecar.store(true, Ordering::Relaxed),
-                other => return other,
+                other => return other.map(|()| None),
             }
         }
-        directory.log_owner(&*self.store, path::index(sequence), owner)
+        directory.log_owner(&*self.store, path::index(sequence), owner).map(Some)
     }
 
     /// Takes back an object whose commit did not happen.
@@ -458,7 +461,7 @@ impl Pool {
         }
     }
 
-    /// syncfs. An error is told to everyone who asked before it was known, because the kernel tells it once.
+    /// syncfs, and the logs of owners, which alone know what is lost of them. An error is told to everyone who asked before it was known, because the kernel tells it once.
     pub fn sync(&self) -> FsResult<()> {
         let before = self.failed_syncs.load(Ordering::Acquire);
         let _alone = self.syncing.lock();
@@ -466,7 +469,13 @@ impl Pool {
             let source = Arc::new(io::Error::from(Errno::IO));
             return Err(FsError::Backing { context: "sync a pool", source });
         }
-        self.run("sync a pool", || self.store.sync_all()).inspect_err(|_| {
+        let sync = || {
+            if self.sidecar.load(Ordering::Relaxed) {
+                self.directories.unsettled().iter().try_for_each(|directory| directory.sync(&*self.store))?;
+            }
+            self.store.sync_all()
+        };
+        self.run("sync a pool", sync).inspect_err(|_| {
             self.failed_syncs.fetch_add(1, Ordering::AcqRel);
         })
     }

@@ -3,7 +3,7 @@
 mod common;
 
 use cofs_placement::{BackingStore, Fault, Operation, Placement, PoolHealth};
-use cofs_types::{FsError, PoolId};
+use cofs_types::{FsError, FsResult, PoolId};
 use common::{
     EDQUOT, EIO, ENOSPC, EROFS, ESTALE, POOL, VOLUME, World, errno, eventually, ino, no_xattrs, scan,
 };
@@ -239,6 +239,37 @@ fn a_torn_log_of_owners_costs_the_last_record_only() {
     placement.set_owner(cofs_types::ObjectId::from_parts(POOL, ids[0]).unwrap(), ino(50)).unwrap();
     let owners: Vec<_> = scan(&placement).0.values().map(|seen| seen.owner.map(|ino| ino.get())).collect();
     assert_eq!(owners, [Some(50), Some(2), Some(3), Some(4), None]);
+}
+
+/// Whether `sync` makes more calls of fsync below than `count`.
+fn syncs_more_than(count: u64, world: &World, sync: impl FnOnce() -> FsResult<()>) -> bool {
+    world.faulty().inject(Fault::new(&[Operation::Sync], EIO).after(count));
+    let failed = sync().is_err();
+    world.faulty().heal();
+    world.faulty().inject(no_xattrs());
+    failed
+}
+
+/// A record in the log of owners is no part of the object.
+#[test]
+fn who_syncs_an_object_syncs_its_owner_once() {
+    let world = World::without_xattrs();
+    let placement = world.open();
+    placement.fill_now(POOL, 5).unwrap();
+    placement.take(ino(1)).unwrap().file.sync(true).unwrap();
+    let taken = placement.take(ino(2)).unwrap();
+    taken.file.write_all_at(b"x", 0).unwrap();
+    assert!(syncs_more_than(1, &world, || taken.file.sync(true)), "its name was durable, its owner not");
+    let again = placement.open_object(taken.id, true).unwrap();
+    assert!(!syncs_more_than(3, &world, || again.sync(true)), "the log, its directory, the object");
+    assert!(!syncs_more_than(1, &world, || again.sync(true)));
+    let other = placement.open_object(taken.id, true).unwrap();
+    assert!(!syncs_more_than(1, &world, || other.sync(true)));
+
+    placement.take(ino(3)).unwrap();
+    assert!(syncs_more_than(0, &world, || placement.sync()), "a sync of all is one of the owners, too");
+    placement.sync().unwrap();
+    assert!(!syncs_more_than(0, &world, || placement.sync()));
 }
 
 #[test]
