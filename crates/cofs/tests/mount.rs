@@ -10,7 +10,7 @@ use std::{
         net::UnixDatagram,
     },
     path::Path,
-    process::Command,
+    process::{Command, Stdio},
 };
 
 use common::{
@@ -73,6 +73,28 @@ fn a_signal_unmounts_and_ends_with_success() {
     assert_eq!(fs::read(dir.join("file")).unwrap(), b"bytes");
     child.signal(Signal::TERM);
     child.ends_well();
+}
+
+/// timeout(1) tells the process and its group; a terminal and its shell do the same.
+#[test]
+fn signals_that_come_while_it_unmounts_are_no_trouble() {
+    if skip() {
+        return;
+    }
+    let root = scratch();
+    let store = format(&root);
+    let dir = root.path().join("mount");
+    let mut command = cofs(&["mount", &store, dir.to_str().unwrap()]);
+    command.stderr(Stdio::piped());
+    let mut child = Foreground::start(command, &dir);
+    fs::write(dir.join("file"), "bytes").unwrap();
+    while child.process.try_wait().unwrap().is_none() {
+        child.signal(Signal::TERM);
+    }
+    child.ends_well();
+    let mut said = String::new();
+    child.process.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    assert!(said.is_empty(), "{:?}", said.lines().next());
 }
 
 #[test]
