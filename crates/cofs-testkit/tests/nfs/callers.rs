@@ -1,13 +1,14 @@
 //! Programs that work on a mount, and may have to wait there.
 
 use std::{
+    io::Read,
     path::Path,
     process::{Child, Command, ExitStatus, Output, Stdio},
     time::{Duration, Instant},
 };
 
 /// For what must come true.
-const PATIENCE: Duration = Duration::from_secs(90);
+pub const PATIENCE: Duration = Duration::from_secs(90);
 
 /// A program that was started and not waited for.
 pub struct Caller {
@@ -20,7 +21,8 @@ impl Caller {
     pub fn new(dir: &Path, line: &str) -> Self {
         let mut command = Command::new("sh");
         command.args(["-c", &format!("exec {line}")]).current_dir(dir);
-        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
+        let child =
+            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         Self { line: line.to_owned(), child }
     }
 
@@ -33,13 +35,34 @@ impl Caller {
     #[track_caller]
     pub fn leaves_when_killed(mut self) {
         self.child.kill().unwrap();
-        self.ends();
+        self.comes_to_an_end();
     }
 
     #[track_caller]
     pub fn succeeds(mut self) {
         let status = self.ends();
-        assert!(status.success(), "{}: {status}", self.line);
+        let said = self.said();
+        assert!(status.success(), "{}: {status}: {said}", self.line);
+    }
+
+    /// With EIO, whatever it was doing.
+    #[track_caller]
+    pub fn hears_of_an_error(mut self) {
+        let status = self.ends();
+        let said = self.said();
+        assert!(!status.success() && said.contains("Input/output error"), "{}: {status}: {said}", self.line);
+    }
+
+    #[track_caller]
+    pub fn comes_to_an_end(mut self) {
+        self.ends();
+    }
+
+    /// What it complained of, once it has ended.
+    fn said(&mut self) -> String {
+        let mut said = String::new();
+        self.child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        said
     }
 
     #[track_caller]

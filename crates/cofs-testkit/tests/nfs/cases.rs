@@ -2,14 +2,15 @@
 
 use std::{
     fs::{self, File, OpenOptions},
-    io::Write,
+    io::{self, Write},
     panic,
     path::{Path, PathBuf},
+    sync::mpsc::{Receiver, channel},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
-use crate::callers::{Caller, sh, try_sh};
+use crate::callers::{Caller, PATIENCE, sh, try_sh};
 
 const MOUNT: &str = "/mnt/volume";
 const NFS: &str = "/mnt/nfs";
@@ -18,7 +19,7 @@ const FILE_BYTES: usize = 1 << 20;
 
 type Case = (&'static str, fn());
 
-pub const CASES: [Case; 1] = [("a hard mount waits", hard)];
+pub const CASES: [Case; 2] = [("a hard mount waits", hard), ("a soft mount fails and heals", soft)];
 
 #[test]
 #[ignore = "run by boots, in a machine of its own"]
@@ -98,13 +99,69 @@ impl Volume {
         assert!(fs::read(self.file(number)).unwrap() == expected, "the bytes of {number}");
     }
 
+    /// Writes files `sure0`, `sure1`... and syncs each, until there is an error.
+    fn write_until_told(&self) -> Receiver<io::Result<PathBuf>> {
+        let (sender, told) = channel();
+        let large = self.large.clone();
+        thread::spawn(move || {
+            for number in 0.. {
+                let path = large.join(format!("sure{number}"));
+                let written = write_synced(&path, number).map(|()| path);
+                let failed = written.is_err();
+                if sender.send(written).is_err() || failed {
+                    return;
+                }
+            }
+        });
+        told
+    }
+
+    fn heals(&self) {
+        let begun = Instant::now();
+        while self.pool_health() != "healthy" {
+            assert!(begun.elapsed() < PATIENCE, "it is {}", self.pool_health());
+            thread::sleep(Duration::from_millis(100));
+        }
+    }
+
+    /// As soon as nobody has it open any more of those who were told. Of what was lost and told to nobody the kernel tells once, to the
+    /// next who syncs.
+    fn write_anew(&self, number: usize) {
+        let begun = Instant::now();
+        while let Err(error) = write_synced(&self.file(number), number) {
+            assert!(begun.elapsed() < PATIENCE, "{number}: {error}");
+            thread::sleep(Duration::from_millis(100));
+        }
+    }
+
     /// The mount ends in order, and nothing is wrong with the volume.
     fn end(self) {
         let Self { cofs, store, .. } = self;
-        sh(&format!(
-            "umount {MOUNT}; while ! {cofs} fsck {store}; do sleep 0.2; done >/dev/null 2>&1; {cofs} fsck {store}"
-        ));
+        sh(&format!("umount {MOUNT}"));
+        let begun = Instant::now();
+        loop {
+            // Who served it may still be at its end.
+            let fsck = try_sh(&format!("{cofs} fsck {store}"));
+            if fsck.status.success() {
+                return;
+            }
+            assert!(begun.elapsed() < PATIENCE, "{fsck:?}");
+            thread::sleep(Duration::from_millis(200));
+        }
     }
+}
+
+fn write_synced(path: &Path, number: usize) -> io::Result<()> {
+    let mut file = File::create(path)?;
+    file.write_all(&bytes(number))?;
+    file.sync_all()
+}
+
+/// EIO it is, and no other.
+#[track_caller]
+fn is_eio<T>(result: io::Result<T>) {
+    let told = result.err().map(|error| error.raw_os_error());
+    assert_eq!(told, Some(Some(libc::EIO)));
 }
 
 fn bytes(number: usize) -> Vec<u8> {
@@ -150,5 +207,59 @@ fn hard() {
     volume.has(5, &bytes(4));
     assert!(fs::read(volume.large.join("../copy")).unwrap() == bytes(7));
     (6..FILES).for_each(|number| volume.has(number, &bytes(number)));
+    volume.end();
+}
+
+/// Whoever wants what is there is told so after a while, and nobody else. Once the server is back all goes on, and nothing is missing that
+/// was synced.
+fn soft() {
+    let volume = Volume::new("soft", "soft,timeo=10,retrans=2");
+    let mut held = OpenOptions::new().append(true).open(volume.file(0)).unwrap();
+    held.write_all(b"more").unwrap();
+    let told = volume.write_until_told();
+    let mut sure: Vec<PathBuf> = (0..3).map(|_| told.recv_timeout(PATIENCE).unwrap().unwrap()).collect();
+    network(false);
+    // Nobody need be told of these: they are not synced. The owners of their objects are noted while there is no server.
+    let unsure = ["unsure0", "unsure1", "unsure2"];
+    let unsure = unsure.map(|name| volume.start(&format!("head -c 300000 /dev/zero >{name}")));
+    let failing = [
+        "dd if=/dev/zero of=1 bs=64K count=4 conv=notrunc,fsync status=none",
+        "truncate -s 1000 2",
+        "dd if=6 of=/dev/null iflag=direct bs=64K status=none",
+        "cp 7 ../copy",
+        "cat 8",
+    ];
+    let failing = failing.map(|line| volume.start(line));
+    volume.others_go_on(20);
+    sh(&format!("cd {}; rm 3; mv 4 5", volume.large.display()));
+    unsure.into_iter().for_each(Caller::comes_to_an_end);
+    failing.into_iter().for_each(Caller::hears_of_an_error);
+    is_eio(held.sync_all());
+    loop {
+        match told.recv_timeout(PATIENCE).unwrap() {
+            Ok(path) => sure.push(path),
+            error => break is_eio(error),
+        }
+    }
+    volume.others_go_on(5);
+    network(true);
+    volume.heals();
+    // Whoever was told once is not told later that all is well. Who opens it after him begins anew.
+    is_eio(held.sync_all());
+    drop(held);
+    (0..3).for_each(|number| volume.write_anew(number));
+    // And a file that nobody had before knows nothing of all that.
+    let new = volume.large.join("new");
+    write_synced(&new, sure.len()).unwrap();
+    sure.push(new);
+
+    // What the kernel knows is not asked for.
+    fs::write("/proc/sys/vm/drop_caches", "3").unwrap();
+    for (number, path) in sure.iter().enumerate() {
+        assert!(fs::read(path).unwrap() == bytes(number), "{}", path.display());
+    }
+    assert!(!volume.file(3).exists() && !volume.file(4).exists());
+    volume.has(5, &bytes(4));
+    (0..3).chain(6..FILES).for_each(|number| volume.has(number, &bytes(number)));
     volume.end();
 }
