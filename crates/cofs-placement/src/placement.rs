@@ -15,10 +15,11 @@ use parking_lot::Mutex;
 use uuid::Uuid;
 
 use crate::{
-    DirectoryStore, ObjectFile, PoolSpace,
+    DirectoryStore, ObjectFile, PoolHealth, PoolSpace,
     boot::boot_id,
     filler::{self, Signal},
     format,
+    health::Health,
     path::{self, DirectoryNumber},
     pool::Pool,
     read_only_store::ReadOnlyStore,
@@ -75,6 +76,14 @@ impl Placement {
             _ => {}
         }
         format::format(&directory(config), config, volume)
+    }
+
+    /// Whether a directory holds this pool of `volume`, in a format that this program reads; nothing is changed.
+    pub fn look_at_pool(config: &PoolConfig, volume: Uuid) -> PoolHealth {
+        let store: Arc<dyn BackingStore> = Arc::new(ReadOnlyStore::new(directory(config)));
+        let health = Health::new(store, config, volume);
+        health.look(true);
+        health.report()
     }
 
     /// Opens the pools of `volume`. A pool that is not there opens as failed, and heals when it is.
@@ -171,7 +180,7 @@ impl Placement {
     /// that it worked with. A scan finds all of it.
     pub fn disown_left_behind(&self) -> FsResult<()> {
         let disown = |pool: &Pool| {
-            pool.run("read the reservations of a pool", || pool.numbers.load(&*pool.store))?;
+            pool.read_reservations(|| pool.numbers.load(&*pool.store))?;
             pool.run("note a clean end", || pool.numbers.close(&*pool.store))
         };
         self.pools.iter().map(disown).fold(Ok(()), Result::and)

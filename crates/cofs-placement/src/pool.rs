@@ -42,6 +42,7 @@ use crate::{
     path::{self, DirectoryNumber},
     ready::{Ready, ReadyObject},
     recovery::LeftBehind,
+    reservation,
     store::{At, BackingStore, OpenMode, Operation, Space},
 };
 
@@ -143,6 +144,17 @@ impl Pool {
         })
     }
 
+    /// Runs `read`, which reads the reservations; where they are gone or illegible the error names the file.
+    pub fn read_reservations<T>(&self, read: impl FnOnce() -> io::Result<T>) -> FsResult<T> {
+        let why = match self.run("read the reservations of a pool", read) {
+            Err(FsError::NotFound) => "is not there",
+            Err(FsError::Corrupt(_)) => "is illegible",
+            other => return other,
+        };
+        let file = self.config.directory.join(reservation::FILE);
+        Err(FsError::corrupt(format!("{} {why}; restore it from a copy", file.display())))
+    }
+
     pub fn object_id(&self, sequence: u64) -> FsResult<ObjectId> {
         ObjectId::from_parts(self.config.id, sequence)
             .ok_or(FsError::LimitReached("object numbers of a pool"))
@@ -204,7 +216,7 @@ impl Pool {
         let (object, file) = taken.map_err(|error| {
             *self.refused.lock() = Some(Instant::now());
             match error {
-                FsError::NotFound => FsError::corrupt("a pool's directory of objects is gone"),
+                FsError::NotFound => self.what_is_gone(),
                 other => other,
             }
         })?;
@@ -214,6 +226,15 @@ impl Pool {
             (!object.directory.is_durable(object.turn)).then_some((object.directory, object.turn));
         let file = Arc::new(ObjectFile::new(id, true, file, Arc::clone(&self.store), unsettled));
         Ok(Taken { id, file })
+    }
+
+    /// Why no object can be made in a pool that is there.
+    fn what_is_gone(&self) -> FsError {
+        let objects = || self.config.directory.join(path::OBJECTS);
+        match self.read_reservations(|| self.numbers.load(&*self.store)) {
+            Ok(()) => FsError::corrupt(format!("{} is gone; restore it from a copy", objects().display())),
+            Err(error) => error,
+        }
     }
 
     /// An object and its file: the one that is ready, or a new one.
@@ -288,7 +309,7 @@ impl Pool {
         let sequence = taken.id.sequence();
         let fits = self.ready.len() < OBJECTS_READY_MAX && sequence >= self.numbers.look_from();
         // Among numbers that are still to be looked at after a crash it would be found, and be ready twice.
-        self.run("read the reservations of a pool", || self.numbers.load(&*self.store))?;
+        self.read_reservations(|| self.numbers.load(&*self.store))?;
         let looked_at = self.numbers.unsettled().is_none_or(|window| !window.contains(&sequence));
         let whole = fits && looked_at && !self.sidecar.load(Ordering::Relaxed);
         let file = Arc::into_inner(taken.file).filter(|_| whole).ok_or(FsError::Busy)?;

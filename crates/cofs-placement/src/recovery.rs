@@ -34,7 +34,7 @@ struct Found {
 
 /// Looks at the window, if there is one. If it fails it may be called again.
 pub fn recover(pool: &Pool) -> FsResult<()> {
-    pool.run("read the reservations of a pool", || pool.numbers.load(&*pool.store))?;
+    pool.read_reservations(|| pool.numbers.load(&*pool.store))?;
     let Some(window) = pool.numbers.unsettled() else { return Ok(()) };
     let mut number = DirectoryNumber::of(window.start);
     let last = DirectoryNumber::of(window.end.saturating_sub(1));

@@ -41,8 +41,7 @@ pub enum FoundObject {
 type Visit<'a> = &'a mut dyn FnMut(FoundObject) -> FsResult<()>;
 
 pub fn scan(pool: &Pool, visit: Visit<'_>) -> FsResult<()> {
-    let look_from =
-        pool.run("read the reservations of a pool", || pool.numbers.look_from_in(&*pool.store))?;
+    let look_from = pool.read_reservations(|| pool.numbers.look_from_in(&*pool.store))?;
     let lowest = pool.ready.lowest().unwrap_or(u64::MAX);
     let driver_from = lowest.min(look_from);
     let mut scan = Scan { pool, driver_from, visit };

@@ -2,44 +2,9 @@
 
 mod common;
 
-use std::{collections::BTreeMap, fs, os::unix::fs::symlink, path::Path};
+use std::{fs, os::unix::fs::symlink, path::Path};
 
-use common::{cofs, format, path_str, run, scratch};
-
-/// Every file below `root` with its bytes: to show that nothing was changed.
-fn contents(root: &Path) -> BTreeMap<String, Vec<u8>> {
-    fn walk(at: &Path, found: &mut BTreeMap<String, Vec<u8>>) {
-        for entry in fs::read_dir(at).unwrap() {
-            let path = entry.unwrap().path();
-            let name = path.to_str().unwrap().to_owned();
-            if path.is_dir() {
-                walk(&path, found);
-                found.insert(name, Vec::new());
-            } else if path.file_name().unwrap() != "lock" {
-                found.insert(name, fs::read(&path).unwrap_or_default());
-            }
-        }
-    }
-    let mut found = BTreeMap::new();
-    walk(root, &mut found);
-    found
-}
-
-/// Runs a line that must fail: with `code`, one line on standard error that contains each of `words`, nothing
-/// on standard output, and nothing changed under `root`.
-#[track_caller]
-fn refused(root: &Path, arguments: &[&str], code: i32, words: &[&str]) {
-    let before = contents(root);
-    let output = cofs(arguments).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(code), "{arguments:?} said {said}");
-    assert_eq!(said.trim_end().lines().count(), 1, "not one line: {said}");
-    assert_eq!(output.stdout, b"", "{arguments:?} wrote to standard output");
-    for word in words {
-        assert!(said.contains(word), "`{word}` is missing in: {said}");
-    }
-    assert!(before == contents(root), "{arguments:?} changed something");
-}
+use common::{cofs, format, path_str, refused, scratch};
 
 /// Wrong usage: one line, and the exit code is 2; who says nothing at all is shown the help.
 #[track_caller]
@@ -233,33 +198,6 @@ fn a_format_that_is_killed_anywhere_is_begun_anew() {
         assert!(again.status.success(), "{failpoint}: {}", String::from_utf8_lossy(&again.stderr));
         assert_eq!(cofs(&["fsck", &store]).output().unwrap().status.code(), Some(0));
     }
-}
-
-#[test]
-fn a_newer_or_malformed_configuration_is_refused_by_every_verb() {
-    let root = scratch();
-    let store = format(&root);
-    let mount = path_str(&root, "mount");
-    fs::create_dir(&mount).unwrap();
-    let config = Path::new(&store).join("cofs.toml");
-    let sound = fs::read_to_string(&config).unwrap();
-    for (text, word) in [
-        (sound.replace("format_version = 1", "format_version = 2"), "newer"),
-        (sound.replace("uuid", "you-you-id"), "malformed"),
-        (sound[..sound.len() / 2].to_owned(), "malformed"),
-        (String::new(), "malformed"),
-    ] {
-        fs::write(&config, text).unwrap();
-        refused(root.path(), &["mount", &store, &mount], 1, &["cofs.toml", word]);
-        refused(root.path(), &["fsck", &store], 8, &["cofs.toml", word]);
-        refused(root.path(), &["dump", &store], 1, &["cofs.toml", word]);
-        refused(root.path(), &["config", &store], 1, &["cofs.toml", word]);
-        refused(root.path(), &["status", &store], 1, &["cofs.toml", word]);
-    }
-    fs::remove_file(&config).unwrap();
-    symlink(&config, &config).unwrap();
-    let output = cofs(&["config", &store]).output().unwrap();
-    assert_eq!(output.status.code(), Some(1));
 }
 
 #[test]
@@ -460,62 +398,6 @@ fn a_format_that_fails_takes_its_directories_back_wherever_they_are() {
 }
 
 #[test]
-fn a_damaged_or_foreign_part_of_a_store_is_named_with_what_to_do() {
-    type Damage = fn(&str);
-    let damages: &[(&str, Damage, &[&str])] = &[
-        ("gone", |store| fs::remove_dir_all(format!("{store}/meta")).unwrap(), &["no metadata", "cofs load"]),
-        (
-            "cut",
-            |store| fs::remove_file(format!("{store}/meta/CURRENT")).unwrap(),
-            &["CURRENT", "load a dump"],
-        ),
-        (
-            "newer",
-            |store| {
-                fs::write(format!("{store}/meta/cofs-engine"), "cofs engine, rocksdb, version 9\n").unwrap()
-            },
-            &["version 9", "use a newer cofs"],
-        ),
-        (
-            "manifest",
-            |store| {
-                let files = fs::read_dir(format!("{store}/meta")).unwrap().map(|file| file.unwrap().path());
-                let is_manifest =
-                    |path: &std::path::PathBuf| path.to_str().is_some_and(|path| path.contains("MANIFEST"));
-                files.filter(is_manifest).for_each(|path| fs::write(path, "").unwrap());
-            },
-            &["orruption", "restore that directory"],
-        ),
-        (
-            "newer pool",
-            |store| {
-                let mark = format!("{store}/pool/cofs-pool.toml");
-                let text = fs::read_to_string(&mark).unwrap();
-                fs::write(&mark, text.replace("version = 1", "version = 9")).unwrap();
-            },
-            &["pool format 9", "use a newer cofs"],
-        ),
-    ];
-    for (what, damage, words) in damages {
-        let root = scratch();
-        let store = format(&root);
-        let mount = path_str(&root, "mount");
-        fs::create_dir(&mount).unwrap();
-        damage(&store);
-        // Opening for writing may write a log below before it fails.
-        for line in [&["status", &store][..], &["mount", "-o", "ro", &store, &mount], &["fsck", &store]] {
-            let code = if line[0] == "fsck" { 8 } else { 1 };
-            refused(root.path(), line, code, words);
-        }
-        let output = cofs(&["mount", &store, &mount]).output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!((output.status.code(), said.trim_end().lines().count()), (Some(1), 1), "{what}: {said}");
-        words.iter().for_each(|word| assert!(said.contains(word), "`{word}` is missing in: {said}"));
-        assert!(!said.contains("newer") || !said.contains("orrupt"), "what is newer is not damaged: {said}");
-    }
-}
-
-#[test]
 fn what_is_no_directory_or_no_text_is_called_so() {
     let root = scratch();
     let store = format(&root);
@@ -527,70 +409,6 @@ fn what_is_no_directory_or_no_text_is_called_so() {
     }
     fs::write(Path::new(&store).join("cofs.toml"), [0xff, 0xfe]).unwrap();
     refused(root.path(), &["config", &store], 1, &["cofs.toml", "not text", "copy"]);
-}
-
-#[test]
-fn a_pool_of_another_volume_is_not_taken_for_a_moved_one() {
-    let (root, other) = (scratch(), scratch());
-    let store = format(&root);
-    let foreign = format!("{}/pool", format(&other));
-    let setting = format!("pool.default.directory={foreign}");
-    refused(
-        root.path(),
-        &["config", &store, &setting],
-        1,
-        &[&foreign, "another volume", "name the directory"],
-    );
-}
-
-#[test]
-fn metadata_of_another_volume_are_not_taken_for_its_own() {
-    let (root, other) = (scratch(), scratch());
-    let store = format(&root);
-    let foreign = format!("{}/meta", format(&other));
-    let words = [&foreign, "another volume", "name the directory"];
-    refused(root.path(), &["config", &store, &format!("meta={foreign}")], 1, &words);
-    let moved = path_str(&root, "moved");
-    fs::rename(format!("{store}/meta"), &moved).unwrap();
-    run(&["config", &store, &format!("meta={moved}")]);
-    run(&["fsck", &store]);
-
-    // Put there by hand.
-    fs::remove_dir_all(&moved).unwrap();
-    fs::rename(&foreign, &moved).unwrap();
-    let mount = path_str(&root, "mount");
-    fs::create_dir(&mount).unwrap();
-    let words = [&moved, "another volume", "cofs config STORE meta=DIR"];
-    for line in [&["status", &store][..], &["mount", "-o", "ro", &store, &mount], &["fsck", &store]] {
-        refused(root.path(), line, if line[0] == "fsck" { 8 } else { 1 }, &words);
-    }
-    for line in [&["mount", &store, &mount][..], &["gc", &store], &["fsck", "--repair", &store]] {
-        let output = cofs(line).output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(!output.status.success() && words.iter().all(|word| said.contains(word)), "{line:?}: {said}");
-    }
-}
-
-#[test]
-fn a_dump_of_another_volume_does_not_replace_lost_metadata() {
-    let (root, other) = (scratch(), scratch());
-    let store = format(&root);
-    let dump = path_str(&root, "dump");
-    run(&["dump", &format(&other), "-o", &dump]);
-    fs::remove_dir_all(format!("{store}/meta")).unwrap();
-    fs::create_dir(format!("{store}/meta")).unwrap();
-    refused(root.path(), &["load", &store, &dump], 1, &[&dump, "another volume", "new store"]);
-}
-
-#[test]
-fn a_pool_that_is_away_leads_to_status() {
-    let root = scratch();
-    let store = format(&root);
-    fs::rename(format!("{store}/pool"), path_str(&root, "away")).unwrap();
-    let output = cofs(&["gc", &store]).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.contains(&format!("cofs status {store}")) && !said.contains("os error"), "{said}");
 }
 
 #[test]

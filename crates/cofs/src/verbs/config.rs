@@ -8,10 +8,10 @@ use crate::{
     failure::{Done, Failure, Within},
     output::{self, Format},
     volume::{
-        config::{self, Config, Tier},
+        config::{self, Config, Pool, Tier},
         lock::Purpose,
         open::find,
-        parts::{POOL_MARK, is_pool_of, open_engine_read_only, refuse_foreign},
+        parts::{POOL_MARK, open_engine_read_only, refuse_foreign, refuse_foreign_pool},
     },
 };
 
@@ -99,15 +99,10 @@ fn apply(config: &mut Config, store: &Path, key: &str, value: &str) -> Done {
         .and_then(|(name, field)| Some((config.pools.iter_mut().find(|pool| pool.name == name)?, field)));
     match pool {
         Some((pool, "directory")) => {
-            let found = directory(store, value, POOL_MARK, "a pool")?;
-            if !is_pool_of(&store.join(&found), config.uuid) {
-                return Err(Failure::new(format!(
-                    "{} is a pool of another volume",
-                    store.join(found).display()
-                ))
-                .next("name the directory that was moved"));
-            }
-            pool.directory = found;
+            let directory = directory(store, value, POOL_MARK, "a pool")?;
+            let moved = Pool { directory, ..pool.clone() };
+            refuse_foreign_pool(store, config.uuid, &moved)?;
+            *pool = moved;
         }
         Some((pool, "tier")) => {
             pool.tier = <Tier as clap::ValueEnum>::from_str(value, false)

@@ -8,7 +8,10 @@ use std::{
 };
 
 use cofs_engine::Engine;
-use cofs_namespace::dump::{Totals, load};
+use cofs_namespace::{
+    check::Checker,
+    dump::{Totals, load},
+};
 use cofs_types::FsError;
 
 use crate::{
@@ -68,7 +71,7 @@ fn make(store: &Path, file: &Path, input: &mut dyn BufRead) -> Done<Totals> {
     let mut totals = Totals::default();
     let (_, config) = format::format_with(&plan, &mut |engine, config| {
         totals = fill(engine, file, input)?;
-        let options = parts::volume_options(engine).within(file.display())?;
+        let options = Checker::new(&**engine).options().within(file.display())?;
         config.inline_max = options.inline_bytes_max;
         config.hash_key = config::HashKey(options.hash_key);
         Ok(())
@@ -91,7 +94,7 @@ fn restore(locked: &Locked, file: &Path, input: &mut dyn BufRead) -> Done<Totals
     let mut totals = Totals::default();
     let made = parts::make_metadata(&locked.store, &locked.config, &mut |engine| {
         totals = fill(engine, file, input)?;
-        match parts::volume_options(engine).within(file.display())?.hash_key == locked.config.hash_key.0 {
+        match Checker::new(&**engine).options().within(file.display())?.hash_key == locked.config.hash_key.0 {
             true => Ok(()),
             false => Err(parts::foreign_metadata()
                 .within(file.display())

@@ -4,7 +4,7 @@ use std::{fs, io, path::Path, sync::Arc, time::UNIX_EPOCH};
 
 use cofs_engine::{EmbeddedEngine, EmbeddedOptions, Engine, EngineError, OverlayEngine};
 use cofs_namespace::{Namespace, VolumeOptions, check::Checker};
-use cofs_placement::{Placement, PoolConfig};
+use cofs_placement::{Placement, PoolConfig, PoolHealth};
 use cofs_types::{FsResult, PoolId, Timestamp, limits};
 use rustix::{
     io::Errno,
@@ -77,13 +77,6 @@ pub fn fill_empty(engine: &Arc<dyn Engine>, config: &Config) -> Done {
     Ok(Namespace::format(&**engine, &options, root, now())?)
 }
 
-/// What the volume in `engine` was formatted with.
-pub fn volume_options(engine: &Arc<dyn Engine>) -> FsResult<VolumeOptions> {
-    let namespace = Namespace::open(Arc::clone(engine), Arc::new(cofs_fs::OpenTable::default()))?;
-    namespace.close(now())?;
-    Ok(namespace.options())
-}
-
 /// Refuses metadata that belong to another volume, or to a load of another's dump: to these pools they would be a list of
 /// what may go. Where the header cannot be read, others say so.
 pub fn refuse_foreign(engine: &dyn Engine, config: &Config) -> Done {
@@ -92,6 +85,22 @@ pub fn refuse_foreign(engine: &dyn Engine, config: &Config) -> Done {
             .next("name this volume's own (cofs config STORE meta=DIR), or move these away and load a dump of it (cofs load STORE FILE)")),
         _ => Ok(()),
     }
+}
+
+/// Refuses a directory that is not this pool of the volume `uuid`, or that this program cannot read.
+pub fn refuse_foreign_pool(store: &Path, uuid: Uuid, pool: &Pool) -> Done {
+    let config = pool_config(store, pool);
+    let (errno, why) = match Placement::look_at_pool(&config, uuid) {
+        PoolHealth::Healthy => return Ok(()),
+        PoolHealth::Failed { errno, why } => (Errno::from_raw_os_error(errno), why),
+    };
+    let shown = config.directory.display();
+    let failure = Failure::new(format!("cannot take {shown} for the pool {}: {why}", pool.name));
+    Err(match errno {
+        _ if why.contains("; ") => failure,
+        Errno::ACCESS | Errno::PERM => failure.next("do it as its owner or as root"),
+        _ => failure.next("name the directory that was moved"),
+    })
 }
 
 /// Their key was drawn when a volume was formatted, and stands in its configuration and in its metadata.

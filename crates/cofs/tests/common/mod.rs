@@ -2,6 +2,8 @@
 #![allow(dead_code)] // each test crate uses its part
 
 use std::{
+    collections::BTreeMap,
+    fs,
     path::{Path, PathBuf},
     process::{Child, Command},
     time::{Duration, Instant},
@@ -40,6 +42,41 @@ pub fn run(arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
+/// Every file below `root` with its bytes: to show that nothing was changed.
+pub fn contents(root: &Path) -> BTreeMap<String, Vec<u8>> {
+    fn walk(at: &Path, found: &mut BTreeMap<String, Vec<u8>>) {
+        for entry in fs::read_dir(at).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.to_str().unwrap().to_owned();
+            if path.is_dir() {
+                walk(&path, found);
+                found.insert(name, Vec::new());
+            } else if path.file_name().unwrap() != "lock" {
+                found.insert(name, fs::read(&path).unwrap_or_default());
+            }
+        }
+    }
+    let mut found = BTreeMap::new();
+    walk(root, &mut found);
+    found
+}
+
+/// Runs a line that must fail: with `code`, one line on standard error that contains each of `words`, nothing
+/// on standard output, and nothing changed under `root`.
+#[track_caller]
+pub fn refused(root: &Path, arguments: &[&str], code: i32, words: &[&str]) {
+    let before = contents(root);
+    let output = cofs(arguments).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(code), "{arguments:?} said {said}");
+    assert_eq!(said.trim_end().lines().count(), 1, "not one line: {said}");
+    assert_eq!(output.stdout, b"", "{arguments:?} wrote to standard output");
+    for word in words {
+        assert!(said.contains(word), "`{word}` is missing in: {said}");
+    }
+    assert!(before == contents(root), "{arguments:?} changed something");
+}
+
 /// A mounted volume, unmounted when it goes out of scope, whatever happened.
 pub struct Mounted {
     pub store: String,
@@ -50,7 +87,7 @@ impl Mounted {
     #[track_caller]
     pub fn new(root: &TempDir, store: &str, options: &[&str]) -> Self {
         let dir = root.path().join("mount");
-        std::fs::create_dir_all(&dir).unwrap();
+        fs::create_dir_all(&dir).unwrap();
         let mut line = vec!["mount", "-d", store, dir.to_str().unwrap()];
         line.extend(options);
         run(&line);
@@ -81,7 +118,7 @@ impl Drop for Mounted {
 }
 
 pub fn is_mounted(dir: &Path) -> bool {
-    std::fs::read_to_string("/proc/self/mountinfo").unwrap().contains(&format!(" {} ", dir.display()))
+    fs::read_to_string("/proc/self/mountinfo").unwrap().contains(&format!(" {} ", dir.display()))
 }
 
 /// A mount in the foreground, as a service manager would start it; taken away when it goes out of scope.
@@ -92,7 +129,7 @@ pub struct Foreground {
 
 impl Foreground {
     pub fn start(mut command: Command, dir: &Path) -> Self {
-        std::fs::create_dir_all(dir).unwrap();
+        fs::create_dir_all(dir).unwrap();
         let child = Self { process: command.spawn().unwrap(), dir: dir.to_owned() };
         wait_for("the mount appears", || is_mounted(dir));
         child

@@ -1,0 +1,199 @@
+//! Parts of a volume that are damaged, another volume's, of a newer format, or away: each verb names the part, and says what to do.
+
+mod common;
+
+use std::{fs, os::unix::fs::symlink, path::Path};
+
+use common::{cofs, format, path_str, refused, run, scratch};
+
+#[test]
+fn a_newer_or_malformed_configuration_is_refused_by_every_verb() {
+    let root = scratch();
+    let store = format(&root);
+    let mount = path_str(&root, "mount");
+    fs::create_dir(&mount).unwrap();
+    let config = Path::new(&store).join("cofs.toml");
+    let sound = fs::read_to_string(&config).unwrap();
+    for (text, word) in [
+        (sound.replace("format_version = 1", "format_version = 2"), "newer"),
+        (sound.replace("uuid", "you-you-id"), "malformed"),
+        (sound[..sound.len() / 2].to_owned(), "malformed"),
+        (String::new(), "malformed"),
+    ] {
+        fs::write(&config, text).unwrap();
+        refused(root.path(), &["mount", &store, &mount], 1, &["cofs.toml", word]);
+        refused(root.path(), &["fsck", &store], 8, &["cofs.toml", word]);
+        refused(root.path(), &["dump", &store], 1, &["cofs.toml", word]);
+        refused(root.path(), &["config", &store], 1, &["cofs.toml", word]);
+        refused(root.path(), &["status", &store], 1, &["cofs.toml", word]);
+    }
+    fs::remove_file(&config).unwrap();
+    symlink(&config, &config).unwrap();
+    let output = cofs(&["config", &store]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+}
+
+#[test]
+fn a_damaged_or_foreign_part_of_a_store_is_named_with_what_to_do() {
+    type Damage = fn(&str);
+    let damages: &[(&str, Damage, &[&str])] = &[
+        ("gone", |store| fs::remove_dir_all(format!("{store}/meta")).unwrap(), &["no metadata", "cofs load"]),
+        (
+            "cut",
+            |store| fs::remove_file(format!("{store}/meta/CURRENT")).unwrap(),
+            &["CURRENT", "load a dump"],
+        ),
+        (
+            "newer",
+            |store| {
+                fs::write(format!("{store}/meta/cofs-engine"), "cofs engine, rocksdb, version 9\n").unwrap()
+            },
+            &["version 9", "use a newer cofs"],
+        ),
+        (
+            "manifest",
+            |store| {
+                let files = fs::read_dir(format!("{store}/meta")).unwrap().map(|file| file.unwrap().path());
+                let is_manifest =
+                    |path: &std::path::PathBuf| path.to_str().is_some_and(|path| path.contains("MANIFEST"));
+                files.filter(is_manifest).for_each(|path| fs::write(path, "").unwrap());
+            },
+            &["orruption", "restore that directory"],
+        ),
+        (
+            "newer pool",
+            |store| {
+                let mark = format!("{store}/pool/cofs-pool.toml");
+                let text = fs::read_to_string(&mark).unwrap();
+                fs::write(&mark, text.replace("version = 1", "version = 9")).unwrap();
+            },
+            &["pool format 9", "use a newer cofs"],
+        ),
+    ];
+    for (what, damage, words) in damages {
+        let root = scratch();
+        let store = format(&root);
+        let mount = path_str(&root, "mount");
+        fs::create_dir(&mount).unwrap();
+        damage(&store);
+        // Opening for writing may write a log below before it fails.
+        for line in [&["status", &store][..], &["mount", "-o", "ro", &store, &mount], &["fsck", &store]] {
+            let code = if line[0] == "fsck" { 8 } else { 1 };
+            refused(root.path(), line, code, words);
+        }
+        let output = cofs(&["mount", &store, &mount]).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!((output.status.code(), said.trim_end().lines().count()), (Some(1), 1), "{what}: {said}");
+        words.iter().for_each(|word| assert!(said.contains(word), "`{word}` is missing in: {said}"));
+        assert!(!said.contains("newer") || !said.contains("orrupt"), "what is newer is not damaged: {said}");
+    }
+}
+
+#[test]
+fn a_pool_of_another_volume_is_not_taken_for_a_moved_one() {
+    let (root, other) = (scratch(), scratch());
+    let store = format(&root);
+    let foreign = format!("{}/pool", format(&other));
+    let setting = format!("pool.default.directory={foreign}");
+    refused(
+        root.path(),
+        &["config", &store, &setting],
+        1,
+        &[&foreign, "another volume", "name the directory"],
+    );
+}
+
+#[test]
+fn metadata_of_another_volume_are_not_taken_for_its_own() {
+    let (root, other) = (scratch(), scratch());
+    let store = format(&root);
+    let foreign = format!("{}/meta", format(&other));
+    let words = [&foreign, "another volume", "name the directory"];
+    refused(root.path(), &["config", &store, &format!("meta={foreign}")], 1, &words);
+    let moved = path_str(&root, "moved");
+    fs::rename(format!("{store}/meta"), &moved).unwrap();
+    run(&["config", &store, &format!("meta={moved}")]);
+    run(&["fsck", &store]);
+
+    // Put there by hand.
+    fs::remove_dir_all(&moved).unwrap();
+    fs::rename(&foreign, &moved).unwrap();
+    let mount = path_str(&root, "mount");
+    fs::create_dir(&mount).unwrap();
+    let words = [&moved, "another volume", "cofs config STORE meta=DIR"];
+    for line in [&["status", &store][..], &["mount", "-o", "ro", &store, &mount], &["fsck", &store]] {
+        refused(root.path(), line, if line[0] == "fsck" { 8 } else { 1 }, &words);
+    }
+    for line in [&["mount", &store, &mount][..], &["gc", &store], &["fsck", "--repair", &store]] {
+        let output = cofs(line).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && words.iter().all(|word| said.contains(word)), "{line:?}: {said}");
+    }
+}
+
+#[test]
+fn a_dump_of_another_volume_does_not_replace_lost_metadata() {
+    let (root, other) = (scratch(), scratch());
+    let store = format(&root);
+    let dump = path_str(&root, "dump");
+    run(&["dump", &format(&other), "-o", &dump]);
+    fs::remove_dir_all(format!("{store}/meta")).unwrap();
+    fs::create_dir(format!("{store}/meta")).unwrap();
+    refused(root.path(), &["load", &store, &dump], 1, &[&dump, "another volume", "new store"]);
+}
+
+#[test]
+fn a_pool_that_is_away_leads_to_status() {
+    let root = scratch();
+    let store = format(&root);
+    fs::rename(format!("{store}/pool"), path_str(&root, "away")).unwrap();
+    let output = cofs(&["gc", &store]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains(&format!("cofs status {store}")) && !said.contains("os error"), "{said}");
+}
+
+#[test]
+fn a_directory_is_taken_for_a_pool_only_as_a_mount_would() {
+    let root = scratch();
+    let (store, one, two) = (path_str(&root, "store"), path_str(&root, "one"), path_str(&root, "two"));
+    run(&["format", &store, "--pool", &format!("a={one}"), "--pool", &format!("b={two}")]);
+    let moved = path_str(&root, "moved");
+    fs::rename(&one, &moved).unwrap();
+    let mark = Path::new(&moved).join("cofs-pool.toml");
+    let sound = fs::read_to_string(&mark).unwrap();
+    let setting = format!("pool.a.directory={moved}");
+    for (text, words) in [
+        (sound.replace("version = 1", "version = 9"), ["pool format 9", "use a newer cofs"]),
+        (sound.replace("volume", "column"), ["malformed", "restore it from a copy"]),
+        (sound[..sound.len() / 2].to_owned(), ["malformed", "restore it from a copy"]),
+        (sound.replace("pool = 0", "pool = 1"), ["another volume or pool", "name the directory"]),
+    ] {
+        fs::write(&mark, text).unwrap();
+        refused(root.path(), &["config", &store, &setting], 1, &[&[moved.as_str()], &words[..]].concat());
+    }
+    fs::write(&mark, sound).unwrap();
+    run(&["config", &store, &setting]);
+    run(&["fsck", &store]);
+}
+
+#[test]
+fn a_pool_without_its_reservations_is_told_with_their_path() {
+    let root = scratch();
+    let store = format(&root);
+    let file = Path::new(&store).join("pool/reservations");
+    let sound = fs::read(&file).unwrap();
+    for (damage, why) in [(None, "is not there"), (Some(&b"rubbish"[..]), "is illegible")] {
+        fs::remove_file(&file).unwrap();
+        if let Some(bytes) = damage {
+            fs::write(&file, bytes).unwrap();
+        }
+        let output = cofs(&["fsck", &store]).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert_eq!(output.status.code(), Some(12), "{said}");
+        let line = format!("{} {why}; restore it from a copy", file.display());
+        assert!(said.lines().next().is_some_and(|first| first.contains(&line)), "{said}");
+        fs::write(&file, &sound).unwrap();
+    }
+    run(&["fsck", &store]);
+}
