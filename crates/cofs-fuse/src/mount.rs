@@ -195,6 +195,9 @@ impl fmt::Display for MountError {
                     "fusermount3 may not mount: it must be set-user-id root, and the container must allow mounts; or mount as root"
                 )
             }
+            Self::Fusermount(said) if said.contains("no write access") => {
+                write!(f, "fusermount3: {said}: mount on a directory of your own, or as root")
+            }
             Self::Fusermount(said) => write!(f, "fusermount3: {said}"),
             Self::Mount { point, source } => write!(f, "mount at {}: {source}", point.display()),
             Self::Thread(source) => write!(f, "no thread for the mount: {source}"),

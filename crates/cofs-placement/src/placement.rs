@@ -2,7 +2,7 @@
 
 use std::{
     collections::HashSet,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{
         Arc, OnceLock,
         atomic::{AtomicU64, Ordering},
@@ -270,6 +270,11 @@ impl Placement {
     /// What the volume calls a pool; `None` if it has no such pool.
     pub fn pool_name(&self, id: PoolId) -> Option<&str> {
         self.pool(id).ok().map(|pool| pool.config.name.as_str())
+    }
+
+    /// A pool's directory; `None` if the volume has no such pool.
+    pub fn pool_path(&self, id: PoolId) -> Option<&Path> {
+        self.pool(id).ok().map(|pool| pool.config.directory.as_path())
     }
 
     /// Every pool's space and health, at most a second old. Waits at most [`POOL_PATIENCE`](cofs_types::limits::POOL_PATIENCE) for

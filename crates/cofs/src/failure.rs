@@ -87,7 +87,7 @@ pub fn plain(error: &io::Error) -> String {
 }
 
 /// Without the ` (os error 13)` of Rust's I/O errors.
-fn without_numbers(line: &str) -> String {
+pub fn without_numbers(line: &str) -> String {
     const MARK: &str = " (os error ";
     let mut parts = line.split(MARK);
     let first = parts.next().unwrap_or_default().to_owned();

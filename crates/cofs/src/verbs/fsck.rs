@@ -108,7 +108,10 @@ fn repair_volume(locked: &Locked, report: &mut Report, progress: Progress) -> Do
     }
     let tool = Tool::open_with(locked, Arc::clone(&engine) as Arc<dyn Engine>)?;
     let repaired = repair_objects(&*engine, &tool, report, progress);
-    tool.close().and(repaired)
+    let store = locked.store.display();
+    tool.close()
+        .and(repaired)
+        .map_err(|failure| failure.next(format!("cofs status {store} tells how its pools are")))
 }
 
 fn repair_metadata(engine: &Arc<EmbeddedEngine>, report: &mut Report) -> Done {

@@ -5,13 +5,16 @@
 //! tag was lost is never taken for nobody's. Nobody may change the volume meanwhile, except that objects which
 //! nothing leads to are removed.
 
-use std::fmt;
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+};
 
 use cofs_namespace::check::{Checker, Ownership};
-use cofs_placement::{FoundObject, Placement};
-use cofs_types::{FsResult, InodeId, ObjectId, PoolId, limits};
+use cofs_placement::{FoundObject, Placement, PoolHealth};
+use cofs_types::{FsError, FsResult, InodeId, ObjectId, PoolId, limits};
 
-use crate::progress::Progress;
+use crate::{failure::without_numbers, progress::Progress};
 
 /// An inode's object, as the metadata have it.
 struct Expected {
@@ -37,9 +40,9 @@ pub enum Contradiction {
     /// The inode's size is not the object's, though nobody had it open for writing.
     Size { ino: InodeId, object: ObjectId, stored: u64, found: u64 },
     /// A pool could not be read: its objects are not compared.
-    Unread { pool: PoolId, why: String },
+    Unread { pool: String, why: String },
     /// Something in a pool that cofs did not put there.
-    Foreign { pool: PoolId, path: std::path::PathBuf },
+    Foreign { path: PathBuf },
 }
 
 impl fmt::Display for Contradiction {
@@ -72,9 +75,9 @@ impl fmt::Display for Contradiction {
             Self::Size { ino, object, stored, found } => {
                 write!(f, "inode {ino} has {stored} bytes, its object {object} {found}: take the object's")
             }
-            Self::Unread { pool, why } => write!(f, "pool {} cannot be read: {why}", pool.0),
-            Self::Foreign { pool, path } => {
-                write!(f, "{} in pool {} was not put there by cofs: look at it", path.display(), pool.0)
+            Self::Unread { pool, why } => write!(f, "pool {pool} cannot be read: {why}"),
+            Self::Foreign { path } => {
+                write!(f, "{} was not put there by cofs: look at it, and move it away", path.display())
             }
         }
     }
@@ -109,15 +112,16 @@ pub fn compare(checker: &Checker<'_>, placement: &Placement, progress: Progress)
     let mut unread = Vec::new();
     for pool in placement.space() {
         let mut engine = Ok(());
+        let directory = placement.pool_path(pool.id).unwrap_or(Path::new(""));
         let walked = placement.scan(pool.id, &mut |found| {
             sign.inc(1);
-            engine = meet(checker, &mut expected, &mut compared, pool.id, found);
+            engine = meet(checker, &mut expected, &mut compared, directory, found);
             engine.clone()
         });
         engine?;
         if let Err(error) = walked {
             unread.push(pool.id);
-            compared.add(Contradiction::Unread { pool: pool.id, why: error.to_string() });
+            compared.add(unread_pool(placement, pool.id, &error));
         }
     }
     // A file that was being written when the power went may have lost its object with it: the next mount
@@ -127,6 +131,20 @@ pub fn compare(checker: &Checker<'_>, placement: &Placement, progress: Progress)
         compared.add(Contradiction::Missing { ino: lost.ino, object: lost.object });
     }
     Ok(compared)
+}
+
+fn unread_pool(placement: &Placement, id: PoolId, error: &FsError) -> Contradiction {
+    let pool = placement.space().into_iter().find(|pool| pool.id == id);
+    let (name, health) = pool.map_or_else(Default::default, |pool| (pool.name, Some(pool.health)));
+    // A pool that is away says why better than what was asked of it.
+    let why = match health {
+        Some(PoolHealth::Failed { why, .. }) => {
+            let directory = placement.pool_path(id).unwrap_or(Path::new(""));
+            format!("{}: {why}; mend that, or say where it is now (cofs config)", directory.display())
+        }
+        _ => error.to_string(),
+    };
+    Contradiction::Unread { pool: name, why: without_numbers(&why) }
 }
 
 /// Every object that an inode has, ascending.
@@ -152,13 +170,13 @@ fn meet(
     checker: &Checker<'_>,
     expected: &mut [Expected],
     compared: &mut Compared,
-    pool: PoolId,
+    directory: &Path,
     found: FoundObject,
 ) -> FsResult<()> {
     let (id, owner, size_bytes, ready) = match found {
         FoundObject::Object { id, owner, size_bytes, ready, .. } => (id, owner, size_bytes, ready),
         FoundObject::Foreign { path } => {
-            compared.add(Contradiction::Foreign { pool, path });
+            compared.add(Contradiction::Foreign { path: directory.join(path) });
             return Ok(());
         }
     };

@@ -214,18 +214,30 @@ fn absent(store: &Path, path: &Path, error: &io::Error) -> Failure {
         .next(format!("make one there: cofs format {shown}"))
 }
 
+/// What stands beside `path` while it is written.
+pub fn temporary(path: &Path) -> PathBuf {
+    path.with_extension("new")
+}
+
 fn replace(path: &Path, text: &str) -> io::Result<()> {
-    let temporary = path.with_extension("new");
+    let temporary = temporary(path);
     // What an interrupted change has left; a link there must not lead us to write another file.
     match fs::remove_file(&temporary) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    let mut file = File::create_new(&temporary)?;
-    file.write_all(text.as_bytes())?;
-    file.sync_all()?;
-    fs::rename(&temporary, path)?;
+    let written = write_durably(&temporary, text).and_then(|()| fs::rename(&temporary, path));
+    if written.is_err() {
+        let _ = fs::remove_file(&temporary);
+    }
+    written?;
     sync_parent(path)
+}
+
+fn write_durably(path: &Path, text: &str) -> io::Result<()> {
+    let mut file = File::create_new(path)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()
 }
 
 /// Makes the names in `path`'s directory durable.

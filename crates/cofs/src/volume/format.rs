@@ -6,6 +6,7 @@
 //! takes back what it made.
 
 use std::{
+    ffi::OsStr,
     fs, io,
     os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
@@ -115,19 +116,21 @@ fn refuse_foreign(store: &Path) -> Done {
     if is_half_written(store) {
         return Ok(());
     }
-    match first_entry(store)? {
+    // A format that was killed while it wrote its plan had not made anything yet.
+    let unfinished = config::temporary(Path::new(PLAN));
+    match first_entry(store, &[unfinished.as_os_str()])? {
         None => Ok(()),
         Some(found) => Err(Failure::new(format!("{} is not empty: it holds {found}", store.display()))
             .next("name a directory that is empty or does not exist")),
     }
 }
 
-/// The first entry of a directory that is not the lock or the file system's own.
-fn first_entry(directory: &Path) -> Done<Option<String>> {
+/// The first entry of a directory that is neither the lock nor the file system's own, nor among `known`.
+fn first_entry(directory: &Path, known: &[&OsStr]) -> Done<Option<String>> {
     let entries = fs::read_dir(directory).map_err(|error| Failure::io("cannot read", directory, &error))?;
     for entry in entries {
         let name = entry.map_err(|error| Failure::io("cannot read", directory, &error))?.file_name();
-        if name != lock::FILE_NAME && name != "lost+found" {
+        if name != lock::FILE_NAME && name != "lost+found" && !known.contains(&name.as_os_str()) {
             return Ok(Some(crate::output::printable(&name.to_string_lossy())));
         }
     }
@@ -240,7 +243,7 @@ fn refuse_used(directory: &Path) -> Done {
     if !directory.exists() {
         return Ok(());
     }
-    match first_entry(directory)? {
+    match first_entry(directory, &[])? {
         None => Ok(()),
         Some(found) => Err(Failure::new(format!("{} is not empty: it holds {found}", directory.display()))
             .next("name a directory that is empty or does not exist")),

@@ -168,7 +168,7 @@ impl StoreLock {
         match write_record(&file, &record) {
             // A full file system is mounted to make room; here the record is for people only.
             Err(error) if trust == Trust::Everywhere && is_full(&error) => {
-                tracing::warn!(%error, "who has the store cannot be written down");
+                tracing::info!(%error, "who has the store cannot be written down");
             }
             written => written.map_err(|error| Failure::io("cannot write the lock", path, &error))?,
         }
