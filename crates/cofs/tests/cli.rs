@@ -4,7 +4,7 @@ mod common;
 
 use std::{fs, os::unix::fs::symlink, path::Path};
 
-use common::{cofs, format, path_str, refused, scratch};
+use common::{cofs, format, path_str, refused, run, scratch};
 
 /// Wrong usage: one line, and the exit code is 2; who says nothing at all is shown the help.
 #[track_caller]
@@ -183,6 +183,18 @@ fn a_half_written_store_is_named_so_and_formatted_when_asked_again() {
     let output = cofs(&["format", &store]).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert!(config.exists());
+}
+
+#[test]
+fn a_format_that_was_killed_in_writing_its_plan_is_begun_anew() {
+    let root = scratch();
+    let store = path_str(&root, "store");
+    fs::create_dir(&store).unwrap();
+    fs::write(format!("{store}/formatting.new"), "format_ver").unwrap();
+    refused(root.path(), &["config", &store], 1, &["cofs format"]);
+    run(&["format", &store]);
+    assert!(!Path::new(&store).join("formatting.new").exists());
+    run(&["fsck", &store]);
 }
 
 #[test]

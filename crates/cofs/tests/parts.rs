@@ -178,6 +178,24 @@ fn a_directory_is_taken_for_a_pool_only_as_a_mount_would() {
 }
 
 #[test]
+fn fsck_says_where_a_pool_that_is_away_should_be() {
+    let root = scratch();
+    let store = format(&root);
+    let pool = format!("{store}/pool");
+    fs::rename(&pool, path_str(&root, "away")).unwrap();
+    for line in [&["fsck", &store][..], &["fsck", "--repair", &store]] {
+        let output = cofs(line).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert_eq!(output.status.code(), Some(12), "{line:?}: {output:?}");
+        let words = ["wrong: pool default cannot be read", &pool, "not there", "cofs config"];
+        words
+            .iter()
+            .for_each(|word| assert!(said.contains(word), "{line:?}: `{word}` is missing in: {said}"));
+        assert!(!said.contains("os error"), "{said}");
+    }
+}
+
+#[test]
 fn a_pool_without_its_reservations_is_told_with_their_path() {
     let root = scratch();
     let store = format(&root);

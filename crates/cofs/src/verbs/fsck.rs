@@ -108,10 +108,12 @@ fn repair_volume(locked: &Locked, report: &mut Report, progress: Progress) -> Do
     }
     let tool = Tool::open_with(locked, Arc::clone(&engine) as Arc<dyn Engine>)?;
     let repaired = repair_objects(&*engine, &tool, report, progress);
-    let store = locked.store.display();
-    tool.close()
-        .and(repaired)
-        .map_err(|failure| failure.next(format!("cofs status {store} tells how its pools are")))
+    match tool.close().and(repaired) {
+        // What was found and done is told all the same.
+        Err(failure) if report.incomplete => report.problems.push((failure.to_string(), false)),
+        other => other?,
+    }
+    Ok(())
 }
 
 fn repair_metadata(engine: &Arc<EmbeddedEngine>, report: &mut Report) -> Done {

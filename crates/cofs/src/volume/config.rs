@@ -261,6 +261,15 @@ mod tests {
     }
 
     #[test]
+    fn a_write_that_fails_leaves_nothing_beside() {
+        let store = tempfile::tempdir().unwrap();
+        fs::create_dir(store.path().join(FILE_NAME)).unwrap();
+        let said = sample().write(store.path(), FILE_NAME).unwrap_err().to_string();
+        assert!(said.contains(FILE_NAME), "{said}");
+        assert_eq!(fs::read_dir(store.path()).unwrap().count(), 1);
+    }
+
+    #[test]
     fn what_is_written_is_read_back() {
         let store = tempfile::tempdir().unwrap();
         sample().write(store.path(), FILE_NAME).unwrap();
