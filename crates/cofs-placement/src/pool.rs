@@ -230,11 +230,17 @@ impl Pool {
 
     /// Why no object can be made in a pool that is there.
     fn what_is_gone(&self) -> FsError {
-        let objects = || self.config.directory.join(path::OBJECTS);
-        match self.read_reservations(|| self.numbers.load(&*self.store)) {
-            Ok(()) => FsError::corrupt(format!("{} is gone; restore it from a copy", objects().display())),
-            Err(error) => error,
-        }
+        let reservations = self.read_reservations(|| self.numbers.load(&*self.store));
+        reservations.err().unwrap_or_else(|| self.objects_gone())
+    }
+
+    /// The pool is there, and the directory of its objects is not.
+    pub fn objects_gone(&self) -> FsError {
+        let objects = self.config.directory.join(path::OBJECTS);
+        FsError::corrupt(format!(
+            "{} is not there; restore it from a copy, or make it anew (mkdir) if what was in it is lost",
+            objects.display()
+        ))
     }
 
     /// An object and its file: the one that is ready, or a new one.

@@ -45,6 +45,9 @@ pub fn scan(pool: &Pool, visit: Visit<'_>) -> FsResult<()> {
     let lowest = pool.ready.lowest().unwrap_or(u64::MAX);
     let driver_from = lowest.min(look_from);
     let mut scan = Scan { pool, driver_from, visit };
+    if scan.open(path::OBJECTS)?.is_none() {
+        return Err(pool.objects_gone());
+    }
     for top in scan.directories(path::OBJECTS, path::parse_top)? {
         for middle in scan.directories(&path::top_path(top), path::parse_index)? {
             scan.objects(DirectoryNumber::from_parts(top, middle))?;

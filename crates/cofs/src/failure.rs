@@ -73,6 +73,7 @@ fn remedy(error: &io::Error) -> Option<&'static str> {
         io::ErrorKind::NotADirectory => {
             Some("name another path: what comes before its last part must be directories")
         }
+        io::ErrorKind::InvalidFilename => Some("name a shorter one"),
         io::ErrorKind::IsADirectory => Some("name a file, or move the directory away"),
         _ => None,
     }

@@ -147,6 +147,7 @@ fn format_refuses_what_is_not_empty_or_not_fit() {
     refused(root.path(), &["format", &file], 1, &[&file, "not a directory"]);
     refused(root.path(), &["format", &path_str(&root, "no/such/place")], 1, &["no such file or directory"]);
     refused(root.path(), &["format", "/proc/store"], 1, &["/proc/store"]);
+    refused(root.path(), &["format", &path_str(&root, &"n".repeat(256))], 1, &["too long", "a shorter one"]);
     refused(root.path(), &["format", &store, "--meta", &used], 1, &[&used, "not empty"]);
     refused(root.path(), &["format", &store, "--pool", &format!("a={used}")], 1, &[&used, "not empty"]);
     refused(root.path(), &["format", &store, "--pool", &format!("a={file}")], 1, &[&file, "directory"]);

@@ -215,3 +215,20 @@ fn a_pool_without_its_reservations_is_told_with_their_path() {
     }
     run(&["fsck", &store]);
 }
+
+#[test]
+fn a_pool_without_its_objects_is_told_and_may_begin_anew() {
+    let root = scratch();
+    let store = format(&root);
+    let objects = Path::new(&store).join("pool/objects");
+    fs::remove_dir(&objects).unwrap();
+    let output = cofs(&["fsck", &store]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(output.status.code(), Some(12), "{said}");
+    assert!(
+        said.contains(&format!("{} is not there", objects.display())) && said.contains("mkdir"),
+        "{said}"
+    );
+    fs::create_dir(&objects).unwrap();
+    run(&["fsck", &store]);
+}

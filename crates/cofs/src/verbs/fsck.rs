@@ -110,7 +110,9 @@ fn repair_volume(locked: &Locked, report: &mut Report, progress: Progress) -> Do
     let repaired = repair_objects(&*engine, &tool, report, progress);
     match tool.close().and(repaired) {
         // What was found and done is told all the same.
-        Err(failure) if report.incomplete => report.problems.push((failure.to_string(), false)),
+        Err(failure) if report.incomplete => {
+            report.problems.push((format!("not all could be done: {failure}"), false))
+        }
         other => other?,
     }
     Ok(())
