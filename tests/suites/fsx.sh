@@ -36,10 +36,12 @@ fsx_profiles() {
 }
 
 # fsx_profile NAME FILE_BYTES_MAX OPERATION_BYTES_MAX MAPPED
+# No operation is of no bytes: fsx takes the EINVAL of posix_fallocate(2) for that, which ext4 gives too, for a file system without it.
 fsx_profile() {
     cat >"$WORK/fsx-$1.toml" <<END
 flen = $2
 [opsize]
+min = 1
 max = $3
 [weights]
 close_open = 3
