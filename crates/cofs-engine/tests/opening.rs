@@ -55,6 +55,13 @@ fn something_else_there() {
         );
     }
     assert_eq!(names(directory.path()), ["thesis.tex"]);
+    let marked = store();
+    fs::write(marked.path().join("cofs-engine"), "cofs eng").unwrap();
+    refused(
+        &options(marked.path()),
+        Errno::INVAL,
+        "its file cofs-engine is damaged); name another, or restore",
+    );
     let file = directory.path().join("thesis.tex");
     refused(&options(&file), Errno::NOTDIR, "ot a directory");
 }
@@ -172,6 +179,27 @@ fn damaged() {
         let Err(error) = EmbeddedEngine::open(&options(directory.path())) else { panic!("{name} opened") };
         assert_eq!(error.errno, Some(Errno::UCLEAN.raw_os_error()), "{name}: {error}");
     }
+}
+
+#[test]
+fn a_lost_table_is_damage_and_no_missing_store() {
+    let directory = store();
+    let tables =
+        || names(directory.path()).into_iter().filter(|name| name.ends_with(".sst")).collect::<Vec<_>>();
+    let engine = open(directory.path());
+    let mut rng = SmallRng::seed_from_u64(1);
+    for number in 0..10_000_u32 {
+        let mut value = vec![0; 1 << 16];
+        rng.fill(&mut value[..]);
+        commit(&engine, &changes(vec![put(number.to_be_bytes(), value)]));
+        if !tables().is_empty() {
+            break;
+        }
+    }
+    drop(engine);
+    let tables = tables();
+    tables.iter().for_each(|table| fs::remove_file(directory.path().join(table)).unwrap());
+    refused(&options(directory.path()), Errno::UCLEAN, ".sst");
 }
 
 #[test]

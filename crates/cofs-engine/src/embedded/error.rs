@@ -32,17 +32,15 @@ const TEXTS: &[(&str, Errno)] = &[
     ("I/O error", Errno::IO),
 ];
 
-/// The errno behind a RocksDB status. Damage found by a checksum is EUCLEAN, an input/output error of
-/// no known errno EIO.
+/// The errno behind a RocksDB status. Damage found by a checksum, or by a file that is missing among others, is EUCLEAN, an
+/// input/output error of no known errno EIO.
 pub(super) fn errno(error: &rocksdb::Error) -> Option<Errno> {
     let text: &str = error.as_ref();
-    if let Some((_, errno)) = TEXTS.iter().find(|(words, _)| text.contains(words)) {
-        return Some(*errno);
-    }
-    match error.kind() {
-        rocksdb::ErrorKind::Corruption => Some(Errno::UCLEAN),
-        rocksdb::ErrorKind::IOError => Some(Errno::IO),
-        _ => None,
+    let told = TEXTS.iter().find(|(words, _)| text.contains(words)).map(|(_, errno)| *errno);
+    match (error.kind(), told) {
+        (rocksdb::ErrorKind::Corruption, None | Some(Errno::NOENT)) => Some(Errno::UCLEAN),
+        (rocksdb::ErrorKind::IOError, None) => Some(Errno::IO),
+        _ => told,
     }
 }
 

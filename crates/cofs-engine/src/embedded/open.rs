@@ -270,7 +270,10 @@ fn write_marker(directory: &Path, version: u32) -> io::Result<()> {
 }
 
 fn foreign(directory: &Path) -> EngineError {
-    let text = format!("{} is not a cofs metadata directory (something else is in it)", directory.display());
+    let text = format!(
+        "{} is not a cofs metadata directory (something else is in it, or its file {MARKER} is damaged); name another, or restore that file from a copy",
+        directory.display()
+    );
     from_errno(text, Errno::INVAL)
 }
 
