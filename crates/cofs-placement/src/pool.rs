@@ -488,7 +488,8 @@ impl Pool {
         }
     }
 
-    /// syncfs, and the logs of owners, which alone know what is lost of them. An error is told to everyone who asked before it was known, because the kernel tells it once.
+    /// syncfs, and the logs of owners, which alone know what is lost of them. An error is told to everyone who asked before it was
+    /// known, because the kernel tells it once.
     pub fn sync(&self) -> FsResult<()> {
         let before = self.failed_syncs.load(Ordering::Acquire);
         let _alone = self.syncing.lock();
