@@ -1,6 +1,6 @@
 #!/bin/sh
 # The first process of the machine: an NFS server of a directory on its disk, and the cases. @COFS@ is the program under test, @TEST@ the
-# program that holds the cases.
+# program that holds the cases, of which the first @ROUNDS@ are run.
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8
 mount -t proc proc /proc && mount -t sysfs sys /sys
 modules=/usr/lib/uml/modules/$(uname -r)/kernel
@@ -24,7 +24,7 @@ echo 4 >/proc/fs/nfsd/threads
 # Nobody has anything to reclaim: no 90 s of grace.
 echo Y >/proc/fs/nfsd/v4_end_grace
 
-COFS_TEST_BINARY=@COFS@ @TEST@ --exact cases::in_the_machine --ignored --nocapture
+COFS_TEST_BINARY=@COFS@ COFS_TEST_ROUNDS=@ROUNDS@ @TEST@ --exact cases::in_the_machine --ignored --nocapture
 # The server holds what it exports.
 echo 0 >/proc/fs/nfsd/threads
 for cache in nfsd.fh nfsd.export auth.unix.ip; do echo $(($(date +%s) + 1)) >"/proc/net/rpc/$cache/flush"; done
