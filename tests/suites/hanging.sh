@@ -50,7 +50,7 @@ hanging_nfs() {
         skip "$CONFIG/hanging/nfs" "$lacks"
         return 0
     fi
-    crash_test hanging-nfs boots::a_pool_on_nfs_whose_server_is_out_of_reach "$cases" 500 nfs
+    crash_test hanging-nfs boots::a_pool_on_nfs_whose_server_is_out_of_reach "$cases" 1300 nfs
 }
 
 hanging_others() {

@@ -11,7 +11,7 @@ use crate::cases;
 
 const INIT: &str = include_str!("init.sh");
 /// From switching on to off.
-const LIMIT: Duration = Duration::from_secs(420);
+const LIMIT: Duration = Duration::from_secs(1200);
 
 #[test]
 fn a_pool_on_nfs_whose_server_is_out_of_reach() {

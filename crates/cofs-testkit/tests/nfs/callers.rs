@@ -7,8 +7,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// For what must come true.
-pub const PATIENCE: Duration = Duration::from_secs(90);
+/// For what must come true. With `soft`, too, the kernel's client may take minutes to give up: its state manager asks for long, and all wait
+/// for it.
+pub const PATIENCE: Duration = Duration::from_secs(300);
 
 /// A program that was started and not waited for.
 pub struct Caller {

@@ -241,8 +241,7 @@ fn soft() {
     failing.into_iter().for_each(Caller::hears_of_an_error);
     is_eio(held.sync_all());
     loop {
-        // One file needs several answers, each of which is waited for.
-        match told.recv_timeout(3 * PATIENCE).unwrap() {
+        match told.recv_timeout(PATIENCE).unwrap() {
             Ok(path) => sure.push(path),
             error => break is_eio(error),
         }
