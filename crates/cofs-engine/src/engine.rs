@@ -107,10 +107,20 @@ pub struct EngineStats {
 /// What a scan calls with each key and value, until it breaks.
 pub type Visit<'a> = &'a mut (dyn FnMut(&[u8], &[u8]) -> ControlFlow<()> + 'a);
 
+/// What is called, once, with a value that is shown; `None`: there is none.
+pub type Show<'a> = &'a mut dyn FnMut(Option<&[u8]>);
+
 /// A transactional, ordered key-value store. See the crate's invariants.
 pub trait Engine: Send + Sync + 'static {
     /// The value of `key` as of the last commit.
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>, EngineError>;
+
+    /// Shows the value of `key`, where it stands. For large values, which the caller copies to where it wants them, and which others
+    /// cache in its stead: this engine keeps nothing of them that it has to read for that.
+    fn show(&self, key: &[u8], see: Show<'_>) -> Result<(), EngineError> {
+        see(self.get(key)?.as_deref());
+        Ok(())
+    }
 
     /// The values of `keys`, in their order; cheaper than as many `get`s where keys are neighbours.
     fn multi_get(&self, keys: &[&[u8]]) -> Result<Vec<Option<Bytes>>, EngineError>;

@@ -14,7 +14,7 @@ use std::sync::{
 
 use parking_lot::Mutex;
 
-use crate::{Batch, Bytes, Engine, EngineError, EngineStats, Outcome, Visit};
+use crate::{Batch, Bytes, Engine, EngineError, EngineStats, Outcome, Show, Visit};
 
 /// A kind of call that can fail.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -159,6 +159,11 @@ impl Engine for FaultEngine {
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>, EngineError> {
         self.check_read(Call::Get)?;
         self.inner.get(key)
+    }
+
+    fn show(&self, key: &[u8], see: Show<'_>) -> Result<(), EngineError> {
+        self.check_read(Call::Get)?;
+        self.inner.show(key, see)
     }
 
     fn multi_get(&self, keys: &[&[u8]]) -> Result<Vec<Option<Bytes>>, EngineError> {

@@ -148,6 +148,11 @@ impl<'a> Tx<'a> {
         self.store.get(key)
     }
 
+    /// As [`get_covered`](Self::get_covered): calls `see` once with the value, where it stands.
+    pub fn show_covered(&self, key: &[u8], see: &mut dyn FnMut(Option<&[u8]>)) -> FsResult<()> {
+        self.store.show(key, see)
+    }
+
     pub fn put(&mut self, key: &[u8], value: impl Into<Bytes>) {
         self.writes.push(self.store.stripes.of(key));
         self.put_covered(key, value);

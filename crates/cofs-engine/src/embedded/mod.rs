@@ -25,6 +25,7 @@ mod intake;
 mod log;
 mod open;
 mod options;
+mod page_cache;
 mod records;
 mod removals;
 mod reserve;
@@ -42,7 +43,7 @@ pub use options::{EmbeddedOptions, KeyShape};
 /// Names of the threads that work behind the commits: making tables, and compacting them (RocksDB's own name).
 pub const BACKGROUND_THREADS: &[&str] = &[intake::DRAIN_THREAD, "rocksdb:low"];
 
-use crate::{Batch, Bytes, Durability, Engine, EngineError, EngineStats, Guard, Outcome, Visit};
+use crate::{Batch, Bytes, Durability, Engine, EngineError, EngineStats, Guard, Outcome, Show, Visit};
 use error::{engine_error, from_errno};
 use intake::{Drain, Intake};
 use records::{Records, Ticket};
@@ -57,6 +58,8 @@ pub struct EmbeddedEngine {
     intake: Arc<Intake>,
     db: Arc<DB>,
     read_options: ReadOptions,
+    /// For large values: the kernel has them cached, above and below.
+    uncached: ReadOptions,
     records: Arc<Records>,
     poison: Arc<Poison>,
     block_cache: Cache,
@@ -145,6 +148,16 @@ impl Engine for EmbeddedEngine {
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>, EngineError> {
         let ticket = self.records.ticket();
         self.get_in_memory(key).map_or_else(|| self.get_below(ticket, key), Ok)
+    }
+
+    fn show(&self, key: &[u8], see: Show<'_>) -> Result<(), EngineError> {
+        if let Some(value) = self.get_in_memory(key) {
+            see(value.as_deref());
+            return Ok(());
+        }
+        let value = self.db.get_pinned_opt(key, &self.uncached);
+        see(value.map_err(|e| engine_error("reading the metadata", &e))?.as_deref());
+        Ok(())
     }
 
     fn multi_get(&self, keys: &[&[u8]]) -> Result<Vec<Option<Bytes>>, EngineError> {

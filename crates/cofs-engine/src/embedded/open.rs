@@ -67,13 +67,18 @@ struct Parts {
 
 impl Parts {
     fn engine(self, options: &EmbeddedOptions, block_cache: Cache) -> EmbeddedEngine {
-        let mut read_options = ReadOptions::default();
-        read_options.set_verify_checksums(true);
+        let reading = |cached: bool| {
+            let mut options = ReadOptions::default();
+            options.set_verify_checksums(true);
+            options.fill_cache(cached);
+            options
+        };
         EmbeddedEngine {
             _drain: self.drain,
             intake: self.intake,
             db: self.db,
-            read_options,
+            read_options: reading(true),
+            uncached: reading(false),
             records: self.records,
             poison: self.poison,
             block_cache,

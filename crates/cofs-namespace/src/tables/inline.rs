@@ -16,6 +16,10 @@ use crate::{
 
 const CHUNK: u64 = INLINE_CHUNK_BYTES as u64;
 
+/// Of a chunk of which that much is read nothing is kept in the engine's memory: the kernel, which asks for it, keeps it. Smaller ones
+/// share a block of the engine with others, which may be read next.
+const SHOWN_BYTES_MIN: usize = 1 << 10;
+
 /// A part of one chunk: its number, and bytes within it.
 struct Piece {
     chunk: u32,
@@ -49,13 +53,25 @@ pub fn read(tx: &Tx<'_>, ino: InodeId, offset: u64, into: &mut [u8]) -> FsResult
     for piece in pieces(offset..offset + rest.len() as u64) {
         let (to, behind) = rest.split_at_mut(piece.within.len());
         rest = behind;
-        let value = tx.get_covered(&key::inline(ino, piece.chunk))?;
-        let bytes = value.as_deref().map_or(Ok(&[][..]), stored)?;
-        let bytes = bytes.get(piece.within.start..).unwrap_or_default();
-        let (data, zeros) = to.split_at_mut(bytes.len().min(to.len()));
-        data.copy_from_slice(&bytes[..data.len()]); // `data` is no longer than `bytes`
-        zeros.fill(0);
+        let key = key::inline(ino, piece.chunk);
+        if to.len() < SHOWN_BYTES_MIN {
+            copy(tx.get_covered(&key)?.as_deref(), piece.within.start, to)?;
+            continue;
+        }
+        let mut copied = Ok(());
+        tx.show_covered(&key, &mut |value| copied = copy(value, piece.within.start, to))?;
+        copied?;
     }
+    Ok(())
+}
+
+/// Fills `to` with what stands from `start` on in a chunk, and zeros behind it.
+fn copy(value: Option<&[u8]>, start: usize, to: &mut [u8]) -> FsResult<()> {
+    let bytes = value.map_or(Ok(&[][..]), stored)?;
+    let bytes = bytes.get(start..).unwrap_or_default();
+    let (data, zeros) = to.split_at_mut(bytes.len().min(to.len()));
+    data.copy_from_slice(&bytes[..data.len()]); // `data` is no longer than `bytes`
+    zeros.fill(0);
     Ok(())
 }
 

@@ -65,6 +65,11 @@ impl Store {
         self.engine.get(key).map_err(engine_failed)
     }
 
+    /// Calls `see` once with the value, where it stands.
+    pub fn show(&self, key: &[u8], see: &mut dyn FnMut(Option<&[u8]>)) -> FsResult<()> {
+        self.engine.show(key, see).map_err(engine_failed)
+    }
+
     pub fn multi_get(&self, keys: &[&[u8]]) -> FsResult<Vec<Option<Bytes>>> {
         self.engine.multi_get(keys).map_err(engine_failed)
     }
