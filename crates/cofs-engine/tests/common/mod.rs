@@ -78,3 +78,11 @@ pub fn scan(engine: &dyn Engine, start: &[u8], end: &[u8], limit: usize) -> Vec<
     engine.scan(start, end, visit).unwrap();
     pairs
 }
+
+/// What an engine shows as the value of `key`: once.
+pub fn shown(engine: &dyn Engine, key: &[u8]) -> Option<cofs_engine::Bytes> {
+    let mut seen = Vec::new();
+    engine.show(key, &mut |value| seen.push(value.map(cofs_engine::Bytes::copy_from_slice))).unwrap();
+    assert_eq!(seen.len(), 1, "shown once");
+    seen.remove(0)
+}
