@@ -17,7 +17,7 @@ use std::{
 use parking_lot::RwLock;
 use rustix::io::Errno;
 
-use crate::{Batch, Bytes, Change, Engine, EngineError, EngineStats, Guard, Outcome, Visit};
+use crate::{Batch, Bytes, Change, Engine, EngineError, EngineStats, Guard, Outcome, Show, Visit};
 
 /// What a change takes beside its bytes: a node of the map, and two counted pointers.
 const CHANGE_BYTES: usize = 128;
@@ -83,6 +83,13 @@ impl Engine for OverlayEngine {
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>, EngineError> {
         let changed = self.above.read().changes.get(key).cloned();
         changed.map_or_else(|| self.below.get(key), Ok)
+    }
+
+    fn show(&self, key: &[u8], see: Show<'_>) -> Result<(), EngineError> {
+        let changed = self.above.read().changes.get(key).cloned();
+        let Some(value) = changed else { return self.below.show(key, see) };
+        see(value.as_deref());
+        Ok(())
     }
 
     fn multi_get(&self, keys: &[&[u8]]) -> Result<Vec<Option<Bytes>>, EngineError> {

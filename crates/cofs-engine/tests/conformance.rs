@@ -271,7 +271,7 @@ fn reads_are_the_newest_while_records_go_down(factory: Factory) {
         let before: Vec<_> = keys.iter().map(|&key| acknowledged[key].load(Ordering::SeqCst)).collect();
         let names: Vec<_> = keys.iter().map(|&key| name(key)).collect();
         let found = match &names[..] {
-            [one] if keys[0] % 2 == 0 => vec![shown(engine, one)],
+            [one] if keys[0].is_multiple_of(2) => vec![shown(engine, one)],
             [one] => vec![engine.get(one).unwrap()],
             many => engine.multi_get(&many.iter().map(|name| &name[..]).collect::<Vec<_>>()).unwrap(),
         };

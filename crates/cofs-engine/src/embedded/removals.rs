@@ -102,6 +102,9 @@ pub(super) fn runs(memtable: &Memtable, keys: KeyShape) -> Vec<Run> {
 /// A table stays if one below it shows what it hides: one that stays, or has keys outside of the run. And so does one with such a
 /// table in its range: what goes are ranges.
 pub(super) fn dead(runs: &[Run], tables: &[Table], keys: KeyShape) -> Vec<(Vec<u8>, Vec<u8>)> {
+    if runs.is_empty() {
+        return Vec::new();
+    }
     let levels = Levels::of(tables);
     let mut ranges = Vec::new();
     for run in runs {
