@@ -107,19 +107,21 @@ pub struct EngineStats {
 /// What a scan calls with each key and value, until it breaks.
 pub type Visit<'a> = &'a mut (dyn FnMut(&[u8], &[u8]) -> ControlFlow<()> + 'a);
 
-/// What is called, once, with a value that is shown; `None`: there is none.
-pub type Show<'a> = &'a mut dyn FnMut(Option<&[u8]>);
+/// What is called with each value that is shown, and its key's place among those asked for; `None`: there is none.
+pub type Show<'a> = &'a mut dyn FnMut(usize, Option<&[u8]>);
 
 /// A transactional, ordered key-value store. See the crate's invariants.
 pub trait Engine: Send + Sync + 'static {
     /// The value of `key` as of the last commit.
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>, EngineError>;
 
-    /// Shows the value of `key`, where it stands. For large values, which the caller copies to where it wants them, and which others
-    /// cache in its stead: this engine keeps nothing of them that it has to read for that.
-    fn show(&self, key: &[u8], see: Show<'_>) -> Result<(), EngineError> {
-        see(self.get(key)?.as_deref());
-        Ok(())
+    /// Shows the values of `keys` where they stand, each once, in any order. For large values, which the caller copies to where it
+    /// wants them, and which others cache in its stead: this engine keeps nothing of them that it has to read for that.
+    fn show(&self, keys: &[&[u8]], see: Show<'_>) -> Result<(), EngineError> {
+        keys.iter().enumerate().try_for_each(|(at, key)| {
+            see(at, self.get(key)?.as_deref());
+            Ok(())
+        })
     }
 
     /// The values of `keys`, in their order; cheaper than as many `get`s where keys are neighbours.

@@ -161,9 +161,9 @@ impl Engine for FaultEngine {
         self.inner.get(key)
     }
 
-    fn show(&self, key: &[u8], see: Show<'_>) -> Result<(), EngineError> {
+    fn show(&self, keys: &[&[u8]], see: Show<'_>) -> Result<(), EngineError> {
         self.check_read(Call::Get)?;
-        self.inner.show(key, see)
+        self.inner.show(keys, see)
     }
 
     fn multi_get(&self, keys: &[&[u8]]) -> Result<Vec<Option<Bytes>>, EngineError> {

@@ -85,11 +85,19 @@ impl Engine for OverlayEngine {
         changed.map_or_else(|| self.below.get(key), Ok)
     }
 
-    fn show(&self, key: &[u8], see: Show<'_>) -> Result<(), EngineError> {
-        let changed = self.above.read().changes.get(key).cloned();
-        let Some(value) = changed else { return self.below.show(key, see) };
-        see(value.as_deref());
-        Ok(())
+    fn show(&self, keys: &[&[u8]], see: Show<'_>) -> Result<(), EngineError> {
+        let changes = Arc::clone(&self.above.read().changes);
+        let (mut places, mut others) = (Vec::new(), Vec::new());
+        for (at, key) in keys.iter().enumerate() {
+            match changes.get(*key) {
+                Some(value) => see(at, value.as_deref()),
+                None => {
+                    places.push(at);
+                    others.push(*key);
+                }
+            }
+        }
+        self.below.show(&others, &mut |at, value| see(places[at], value))
     }
 
     fn multi_get(&self, keys: &[&[u8]]) -> Result<Vec<Option<Bytes>>, EngineError> {

@@ -270,10 +270,11 @@ fn reads_are_the_newest_while_records_go_down(factory: Factory) {
     let look = |keys: &[usize]| {
         let before: Vec<_> = keys.iter().map(|&key| acknowledged[key].load(Ordering::SeqCst)).collect();
         let names: Vec<_> = keys.iter().map(|&key| name(key)).collect();
+        let names: Vec<_> = names.iter().map(|name| &name[..]).collect();
         let found = match &names[..] {
-            [one] if keys[0].is_multiple_of(2) => vec![shown(engine, one)],
+            names if keys[0].is_multiple_of(2) => shown(engine, names),
             [one] => vec![engine.get(one).unwrap()],
-            many => engine.multi_get(&many.iter().map(|name| &name[..]).collect::<Vec<_>>()).unwrap(),
+            many => engine.multi_get(many).unwrap(),
         };
         for ((&key, before), found) in keys.iter().zip(before).zip(found) {
             let mut possible = before..=begun[key].load(Ordering::SeqCst);
@@ -415,12 +416,13 @@ fn follow(engine: &dyn Engine, model: &mut Model, step: &Step) {
         }
         Step::Get(key) => {
             assert_eq!(engine.get(key).unwrap(), model.get(key));
-            assert_eq!(shown(engine, key), model.get(key));
+            assert_eq!(shown(engine, &[key]), [model.get(key)]);
         }
         Step::MultiGet(keys) => {
             let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
             let expected: Vec<_> = keys.iter().map(|key| model.get(key)).collect();
             assert_eq!(engine.multi_get(&keys).unwrap(), expected);
+            assert_eq!(shown(engine, &keys), expected);
         }
         Step::Scan { start, end, limit } => {
             assert_eq!(scan(engine, start, end, *limit), model.scan(start, end, *limit));

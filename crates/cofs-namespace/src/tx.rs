@@ -17,7 +17,7 @@ mod stripes;
 use std::ops::ControlFlow;
 
 use bytes::Bytes;
-use cofs_engine::Change;
+use cofs_engine::{Change, Show};
 use cofs_types::{FsError, FsResult, InodeId, Timestamp, failpoint, limits};
 use smallvec::SmallVec;
 
@@ -148,9 +148,9 @@ impl<'a> Tx<'a> {
         self.store.get(key)
     }
 
-    /// As [`get_covered`](Self::get_covered): calls `see` once with the value, where it stands.
-    pub fn show_covered(&self, key: &[u8], see: &mut dyn FnMut(Option<&[u8]>)) -> FsResult<()> {
-        self.store.show(key, see)
+    /// As [`get_covered`](Self::get_covered): calls `see` once with each value, where it stands, and its key's place.
+    pub fn show_covered(&self, keys: &[&[u8]], see: Show<'_>) -> FsResult<()> {
+        self.store.show(keys, see)
     }
 
     pub fn put(&mut self, key: &[u8], value: impl Into<Bytes>) {

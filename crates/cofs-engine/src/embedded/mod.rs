@@ -37,6 +37,7 @@ use std::{
 };
 
 use rocksdb::{Cache, DB, ReadOptions, properties};
+use smallvec::SmallVec;
 
 pub use options::{EmbeddedOptions, KeyShape};
 
@@ -112,9 +113,7 @@ impl EmbeddedEngine {
         if missing.is_empty() {
             return Ok(());
         }
-        let Some(family) = self.db.cf_handle(rocksdb::DEFAULT_COLUMN_FAMILY_NAME) else {
-            return Err(from_errno("the metadata has no default column family", rustix::io::Errno::UCLEAN));
-        };
+        let family = self.family()?;
         let wanted = missing.iter().map(|(key, _)| *key);
         let values = self.db.batched_multi_get_cf_opt(family, wanted, false, &self.read_options);
         for ((key, slot), value) in missing.into_iter().zip(values) {
@@ -123,6 +122,31 @@ impl EmbeddedEngine {
             *slot = Some(value.map(|v| Bytes::copy_from_slice(&v)));
         }
         Ok(())
+    }
+
+    /// From RocksDB, past its cache: `keys` with their places.
+    fn show_below(&self, keys: &[(usize, &[u8])], see: Show<'_>) -> Result<(), EngineError> {
+        let failed = |error| engine_error("reading the metadata", &error);
+        if let &[(at, key)] = keys {
+            see(at, self.db.get_pinned_opt(key, &self.uncached).map_err(failed)?.as_deref());
+            return Ok(());
+        }
+        if keys.is_empty() {
+            return Ok(());
+        }
+        let wanted = keys.iter().map(|(_, key)| *key);
+        let values = self.db.batched_multi_get_cf_opt(self.family()?, wanted, false, &self.uncached);
+        keys.iter().zip(values).try_for_each(|((at, _), value)| {
+            see(*at, value.map_err(failed)?.as_deref());
+            Ok(())
+        })
+    }
+
+    /// The only one.
+    fn family(&self) -> Result<&rocksdb::ColumnFamily, EngineError> {
+        let family = self.db.cf_handle(rocksdb::DEFAULT_COLUMN_FAMILY_NAME);
+        family
+            .ok_or_else(|| from_errno("the metadata has no default column family", rustix::io::Errno::UCLEAN))
     }
 
     fn get_below(&self, ticket: Option<Ticket>, key: &[u8]) -> Result<Option<Bytes>, EngineError> {
@@ -150,14 +174,15 @@ impl Engine for EmbeddedEngine {
         self.get_in_memory(key).map_or_else(|| self.get_below(ticket, key), Ok)
     }
 
-    fn show(&self, key: &[u8], see: Show<'_>) -> Result<(), EngineError> {
-        if let Some(value) = self.get_in_memory(key) {
-            see(value.as_deref());
-            return Ok(());
+    fn show(&self, keys: &[&[u8]], see: Show<'_>) -> Result<(), EngineError> {
+        let mut missing = SmallVec::<[_; 4]>::new();
+        for (at, key) in keys.iter().enumerate() {
+            match self.get_in_memory(key) {
+                Some(value) => see(at, value.as_deref()),
+                None => missing.push((at, *key)),
+            }
         }
-        let value = self.db.get_pinned_opt(key, &self.uncached);
-        see(value.map_err(|e| engine_error("reading the metadata", &e))?.as_deref());
-        Ok(())
+        self.show_below(&missing, see)
     }
 
     fn multi_get(&self, keys: &[&[u8]]) -> Result<Vec<Option<Bytes>>, EngineError> {

@@ -79,10 +79,12 @@ pub fn scan(engine: &dyn Engine, start: &[u8], end: &[u8], limit: usize) -> Vec<
     pairs
 }
 
-/// What an engine shows as the value of `key`: once.
-pub fn shown(engine: &dyn Engine, key: &[u8]) -> Option<cofs_engine::Bytes> {
-    let mut seen = Vec::new();
-    engine.show(key, &mut |value| seen.push(value.map(cofs_engine::Bytes::copy_from_slice))).unwrap();
-    assert_eq!(seen.len(), 1, "shown once");
-    seen.remove(0)
+/// What an engine shows as the values of `keys`: each once.
+pub fn shown(engine: &dyn Engine, keys: &[&[u8]]) -> Vec<Option<cofs_engine::Bytes>> {
+    let mut seen = vec![None; keys.len()];
+    let see = &mut |at: usize, value: Option<&[u8]>| {
+        assert!(seen[at].replace(value.map(cofs_engine::Bytes::copy_from_slice)).is_none(), "shown once");
+    };
+    engine.show(keys, see).unwrap();
+    seen.into_iter().map(|value| value.expect("all are shown")).collect()
 }

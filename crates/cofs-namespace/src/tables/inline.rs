@@ -8,6 +8,7 @@ use std::ops::Range;
 
 use cofs_engine::Change;
 use cofs_types::{FsResult, InodeId, limits::INLINE_CHUNK_BYTES};
+use smallvec::SmallVec;
 
 use crate::{
     schema::{decode_chunk, encode_chunk, key},
@@ -16,8 +17,8 @@ use crate::{
 
 const CHUNK: u64 = INLINE_CHUNK_BYTES as u64;
 
-/// Of a chunk of which that much is read nothing is kept in the engine's memory: the kernel, which asks for it, keeps it. Smaller ones
-/// share a block of the engine with others, which may be read next.
+/// When that much is read nothing is kept of it in the engine's memory: the kernel, which asks for it, keeps it. What is smaller
+/// shares a block of the engine with others, which may be read next.
 const SHOWN_BYTES_MIN: usize = 1 << 10;
 
 /// A part of one chunk: its number, and bytes within it.
@@ -49,20 +50,29 @@ fn stored(value: &[u8]) -> FsResult<&[u8]> {
 
 /// Fills `into` with the bytes from `offset` on, all of which lie within the file.
 pub fn read(tx: &Tx<'_>, ino: InodeId, offset: u64, into: &mut [u8]) -> FsResult<()> {
-    let mut rest = into;
-    for piece in pieces(offset..offset + rest.len() as u64) {
-        let (to, behind) = rest.split_at_mut(piece.within.len());
-        rest = behind;
-        let key = key::inline(ino, piece.chunk);
-        if to.len() < SHOWN_BYTES_MIN {
-            copy(tx.get_covered(&key)?.as_deref(), piece.within.start, to)?;
-            continue;
-        }
-        let mut copied = Ok(());
-        tx.show_covered(&key, &mut |value| copied = copy(value, piece.within.start, to))?;
-        copied?;
+    let pieces: SmallVec<[Piece; 4]> = pieces(offset..offset + into.len() as u64).collect();
+    let keys: SmallVec<[_; 4]> = pieces.iter().map(|piece| key::inline(ino, piece.chunk)).collect();
+    if let (&[Piece { within: Range { start, .. }, .. }], [key]) = (&pieces[..], &keys[..])
+        && into.len() < SHOWN_BYTES_MIN
+    {
+        return copy(tx.get_covered(key)?.as_deref(), start, into);
     }
-    Ok(())
+    let mut parts: SmallVec<[_; 4]> = SmallVec::new();
+    let mut rest = into;
+    for piece in pieces {
+        let (to, behind) = rest.split_at_mut(piece.within.len());
+        parts.push((piece.within.start, to));
+        rest = behind;
+    }
+    let keys: SmallVec<[&[u8]; 4]> = keys.iter().map(|key| &key[..]).collect();
+    let mut copied = Ok(());
+    tx.show_covered(&keys, &mut |at, value| {
+        let (start, to) = &mut parts[at];
+        if copied.is_ok() {
+            copied = copy(value, *start, to);
+        }
+    })?;
+    copied
 }
 
 /// Fills `to` with what stands from `start` on in a chunk, and zeros behind it.

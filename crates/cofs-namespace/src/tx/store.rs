@@ -10,7 +10,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use cofs_engine::{Batch, Change, Engine, EngineError, EngineStats, Guard, Outcome};
+use cofs_engine::{Batch, Change, Engine, EngineError, EngineStats, Guard, Outcome, Show};
 use cofs_types::{FsError, FsResult, Timestamp, failpoint, limits};
 
 use super::{Verb, lately::StoreId, stripes::Stripes};
@@ -65,9 +65,9 @@ impl Store {
         self.engine.get(key).map_err(engine_failed)
     }
 
-    /// Calls `see` once with the value, where it stands.
-    pub fn show(&self, key: &[u8], see: &mut dyn FnMut(Option<&[u8]>)) -> FsResult<()> {
-        self.engine.show(key, see).map_err(engine_failed)
+    /// Calls `see` once with each value, where it stands, and its key's place.
+    pub fn show(&self, keys: &[&[u8]], see: Show<'_>) -> FsResult<()> {
+        self.engine.show(keys, see).map_err(engine_failed)
     }
 
     pub fn multi_get(&self, keys: &[&[u8]]) -> FsResult<Vec<Option<Bytes>>> {
