@@ -49,35 +49,71 @@ impl Fault {
     }
 }
 
+#[derive(Default)]
+struct Hangs {
+    /// Which operations do, if any; all, if there is none in it.
+    operations: Option<Vec<Operation>>,
+    /// How many do now.
+    waiting: usize,
+}
+
+impl Hangs {
+    fn meets(&self, operation: Operation) -> bool {
+        self.operations.as_ref().is_some_and(|met| met.is_empty() || met.contains(&operation))
+    }
+}
+
 /// Another store, with faults.
 pub struct FaultyStore {
     inner: Arc<dyn BackingStore>,
     faults: Mutex<Vec<Fault>>,
     injected: Mutex<u64>,
-    hangs: Mutex<bool>,
-    healed: Condvar,
+    hangs: Mutex<Hangs>,
+    resumed: Condvar,
 }
 
 impl FaultyStore {
     pub fn new(inner: Arc<dyn BackingStore>) -> Self {
-        let (faults, injected, hangs, healed) = Default::default();
-        Self { inner, faults, injected, hangs, healed }
+        let (faults, injected, hangs, resumed) = Default::default();
+        Self { inner, faults, injected, hangs, resumed }
     }
 
     pub fn inject(&self, fault: Fault) {
         self.faults.lock().push(fault);
     }
 
-    /// No operation returns until the store is healed.
+    /// No operation returns until the store resumes, or is healed.
     pub fn hang(&self) {
-        *self.hangs.lock() = true;
+        self.hang_at(&[]);
+    }
+
+    /// None of `operations` (all, if empty) does.
+    pub fn hang_at(&self, operations: &[Operation]) {
+        self.hangs.lock().operations = Some(operations.to_vec());
+    }
+
+    /// How many operations hang now.
+    pub fn hanging(&self) -> usize {
+        self.hangs.lock().waiting
+    }
+
+    /// No operation hangs any more; those that did fail if a fault meets them.
+    pub fn resume(&self) {
+        self.hangs.lock().operations = None;
+        self.resumed.notify_all();
     }
 
     /// Removes all faults.
     pub fn heal(&self) {
         self.faults.lock().clear();
-        *self.hangs.lock() = false;
-        self.healed.notify_all();
+        self.resume();
+    }
+
+    fn wait_while_it_hangs(&self, operation: Operation) {
+        let mut hangs = self.hangs.lock();
+        hangs.waiting += 1;
+        self.resumed.wait_while(&mut hangs, |hangs| hangs.meets(operation));
+        hangs.waiting -= 1;
     }
 
     /// How many operations failed because of a fault: a test asserts that something was at stake.
@@ -98,7 +134,7 @@ impl BackingStore for FaultyStore {
     }
 
     fn admit(&self, operation: Operation) -> io::Result<()> {
-        self.healed.wait_while(&mut self.hangs.lock(), |hangs| *hangs);
+        self.wait_while_it_hangs(operation);
         let met =
             self.faults.lock().iter_mut().find_map(|fault| fault.meets(operation).then_some(fault.errno));
         match met {

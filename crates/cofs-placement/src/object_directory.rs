@@ -34,7 +34,7 @@ pub struct ObjectDirectory {
     durable: AtomicU64,
     /// It was made by this process, and its parents were not synced since.
     new: AtomicBool,
-    owners: Mutex<Option<OwnerLog>>,
+    owners: Mutex<Option<Arc<OwnerLog>>>,
 }
 
 impl ObjectDirectory {
@@ -79,7 +79,8 @@ impl ObjectDirectory {
             }
             self.new.store(false, Ordering::Release);
         }
-        if let Some(log) = &mut *self.owners.lock() {
+        let log = self.owners.lock().clone();
+        if let Some(log) = log {
             log.sync(store)?;
         }
         store.admit(Operation::Sync)?;
@@ -90,13 +91,16 @@ impl ObjectDirectory {
 
     /// Notes an owner in the sidecar log, and returns the record's turn.
     pub fn log_owner(&self, store: &dyn BackingStore, index: u64, owner: Option<InodeId>) -> io::Result<u64> {
-        let mut log = self.owners.lock();
-        let log = match &mut *log {
-            Some(log) => log,
-            none => none.insert(OwnerLog::open(store, &self.file)?),
-        };
-        log.append(store, index, owner)?;
+        self.owner_log(store)?.append(store, index, owner)?;
         Ok(self.entry_made())
+    }
+
+    fn owner_log(&self, store: &dyn BackingStore) -> io::Result<Arc<OwnerLog>> {
+        let mut log = self.owners.lock();
+        match &*log {
+            Some(log) => Ok(Arc::clone(log)),
+            None => Ok(Arc::clone(log.insert(Arc::new(OwnerLog::open(store, &self.file)?)))),
+        }
     }
 }
 

@@ -10,6 +10,7 @@
 use std::{collections::HashMap, fs::File, hash::Hasher, io, os::unix::fs::FileExt};
 
 use cofs_types::{InodeId, limits::OBJECTS_PER_DIRECTORY};
+use parking_lot::Mutex;
 use rustix::{
     fs::{XattrFlags, fgetxattr, fremovexattr, fsetxattr},
     io::Errno,
@@ -69,15 +70,33 @@ fn parse(value: &[u8]) -> Option<InodeId> {
 /// Records that a log keeps until they are on stable storage.
 const UNSYNCED_BYTES_MAX: usize = RECORD_BYTES * 2048;
 
-/// The log of one directory, open for appending. Its writers are serialised by whoever holds it.
+/// The log of one directory, open for appending. Who appends does not wait for who syncs.
 pub struct OwnerLog {
     file: File,
-    /// Behind what is on stable storage, as far as this process knows.
+    tail: Mutex<Tail>,
+    /// Held by who syncs, and taken before `tail`. Set: a sync failed. A file system may have dropped the pages of all that was not synced
+    /// then (an NFS mount that gives up does), and tells so once.
+    doubtful: Mutex<bool>,
+}
+
+/// What is not on stable storage, as far as this process knows.
+struct Tail {
+    /// Where it begins.
     synced_bytes: u64,
     /// The records from there on.
     unsynced: Vec<u8>,
-    /// A sync of them failed. A file system may have dropped their pages then (an NFS mount that gives up does), and tells so once.
-    doubtful: bool,
+}
+
+impl Tail {
+    fn end(&self) -> u64 {
+        self.synced_bytes + self.unsynced.len() as u64
+    }
+
+    /// The first `count` bytes are on stable storage now.
+    fn settled(&mut self, count: usize) {
+        self.synced_bytes += count as u64;
+        self.unsynced.drain(..count);
+    }
 }
 
 impl OwnerLog {
@@ -92,47 +111,59 @@ impl OwnerLog {
         };
         let length = file.metadata()?.len();
         let synced_bytes = length - length % RECORD_BYTES as u64;
-        Ok(Self { file, synced_bytes, unsynced: Vec::new(), doubtful: false })
+        let tail = Mutex::new(Tail { synced_bytes, unsynced: Vec::new() });
+        Ok(Self { file, tail, doubtful: Mutex::new(false) })
     }
 
-    pub fn append(&mut self, store: &dyn BackingStore, index: u64, owner: Option<InodeId>) -> io::Result<()> {
-        if self.unsynced.len() >= UNSYNCED_BYTES_MAX {
+    /// Waits for a sync only where too much is not synced.
+    pub fn append(&self, store: &dyn BackingStore, index: u64, owner: Option<InodeId>) -> io::Result<()> {
+        if self.tail.lock().unsynced.len() >= UNSYNCED_BYTES_MAX {
             self.sync(store)?;
         }
+        let mut tail = self.tail.lock();
         store.admit(Operation::Write)?;
         let record = encode(index, owner);
-        self.file.write_all_at(&record, self.synced_bytes + self.unsynced.len() as u64)?;
-        self.unsynced.extend(record);
+        self.file.write_all_at(&record, tail.end())?;
+        tail.unsynced.extend(record);
         Ok(())
     }
 
     /// Puts all records on stable storage; what a failed sync may have lost is written anew.
-    pub fn sync(&mut self, store: &dyn BackingStore) -> io::Result<()> {
-        if self.unsynced.is_empty() {
+    pub fn sync(&self, store: &dyn BackingStore) -> io::Result<()> {
+        let mut doubtful = self.doubtful.lock();
+        if self.tail.lock().unsynced.is_empty() {
             return Ok(());
         }
         // The first may tell of what went wrong long before: whoever syncs now has no part in that.
-        self.try_sync(store).or_else(|_| self.try_sync(store))
+        self.try_sync(store, &mut doubtful).or_else(|_| self.try_sync(store, &mut doubtful))
     }
 
-    fn try_sync(&mut self, store: &dyn BackingStore) -> io::Result<()> {
-        if self.doubtful {
-            store.admit(Operation::Write)?;
-            self.file.write_all_at(&self.unsynced, self.synced_bytes)?;
-        }
-        self.doubtful = true;
+    /// What is appended meanwhile is left to the next; if this one fails it is in doubt like the rest.
+    fn try_sync(&self, store: &dyn BackingStore, doubtful: &mut bool) -> io::Result<()> {
+        let count = if *doubtful { self.write_anew(store)? } else { self.tail.lock().unsynced.len() };
+        *doubtful = true;
         store.admit(Operation::Sync)?;
         self.file.sync_data()?;
-        self.doubtful = false;
-        self.synced_bytes += self.unsynced.len() as u64;
-        self.unsynced.clear();
+        *doubtful = false;
+        self.tail.lock().settled(count);
         Ok(())
+    }
+
+    /// How many bytes there were to be written. Nobody else moves their beginning.
+    fn write_anew(&self, store: &dyn BackingStore) -> io::Result<usize> {
+        let (begin, records) = {
+            let tail = self.tail.lock();
+            (tail.synced_bytes, tail.unsynced.clone())
+        };
+        store.admit(Operation::Write)?;
+        self.file.write_all_at(&records, begin)?;
+        Ok(records.len())
     }
 
     /// The power goes: what was not synced is not there.
     #[cfg(test)]
     pub fn lose_unsynced(&self) {
-        self.file.set_len(self.synced_bytes).unwrap();
+        self.file.set_len(self.tail.lock().synced_bytes).unwrap();
     }
 }
 
@@ -216,7 +247,7 @@ mod tests {
         let scratch = tempfile::tempdir().unwrap();
         let store = DirectoryStore::new(scratch.path());
         let directory = File::open(scratch.path()).unwrap();
-        let mut log = OwnerLog::open(&store, &directory).unwrap();
+        let log = OwnerLog::open(&store, &directory).unwrap();
         log.append(&store, 3, Some(ino(7))).unwrap();
         log.append(&store, 3, Some(ino(8))).unwrap();
         log.append(&store, 4, Some(ino(9))).unwrap();
@@ -227,7 +258,7 @@ mod tests {
         raw.write_all_at(&encode(5, Some(ino(10)))[..17], 4 * 32).unwrap();
         assert_eq!(read_log(&store, &directory).unwrap(), HashMap::from([(3, ino(8))]));
 
-        let mut log = OwnerLog::open(&store, &directory).unwrap();
+        let log = OwnerLog::open(&store, &directory).unwrap();
         log.append(&store, 6, Some(ino(11))).unwrap();
         assert_eq!(read_log(&store, &directory).unwrap(), HashMap::from([(3, ino(8)), (6, ino(11))]));
     }
@@ -237,7 +268,7 @@ mod tests {
         let scratch = tempfile::tempdir().unwrap();
         let store = FaultyStore::new(Arc::new(DirectoryStore::new(scratch.path())));
         let directory = File::open(scratch.path()).unwrap();
-        let mut log = OwnerLog::open(&store, &directory).unwrap();
+        let log = OwnerLog::open(&store, &directory).unwrap();
         log.append(&store, 3, Some(ino(7))).unwrap();
         log.sync(&store).unwrap();
         log.append(&store, 4, Some(ino(8))).unwrap();
@@ -263,7 +294,7 @@ mod tests {
         let scratch = tempfile::tempdir().unwrap();
         let store = FaultyStore::new(Arc::new(DirectoryStore::new(scratch.path())));
         let directory = File::open(scratch.path()).unwrap();
-        let mut log = OwnerLog::open(&store, &directory).unwrap();
+        let log = OwnerLog::open(&store, &directory).unwrap();
         log.append(&store, 3, Some(ino(7))).unwrap();
         log.lose_unsynced();
         store.inject(Fault::new(&[Operation::Sync], Errno::IO.raw_os_error()).times(1));
@@ -277,15 +308,48 @@ mod tests {
         let scratch = tempfile::tempdir().unwrap();
         let store = FaultyStore::new(Arc::new(DirectoryStore::new(scratch.path())));
         let directory = File::open(scratch.path()).unwrap();
-        let mut log = OwnerLog::open(&store, &directory).unwrap();
+        let log = OwnerLog::open(&store, &directory).unwrap();
         let most = UNSYNCED_BYTES_MAX / RECORD_BYTES;
         store.inject(Fault::new(&[Operation::Sync], Errno::IO.raw_os_error()));
-        let append = |log: &mut OwnerLog| log.append(&store, 3, Some(ino(7)));
-        (0..most).for_each(|_| append(&mut log).unwrap());
-        assert!(append(&mut log).is_err());
+        let append = || log.append(&store, 3, Some(ino(7)));
+        (0..most).for_each(|_| append().unwrap());
+        assert!(append().is_err());
         store.heal();
-        append(&mut log).unwrap();
-        assert_eq!(log.unsynced.len(), RECORD_BYTES);
+        append().unwrap();
+        assert_eq!(log.tail.lock().unsynced.len(), RECORD_BYTES);
+    }
+
+    #[test]
+    fn who_notes_an_owner_does_not_wait_for_a_sync() {
+        let scratch = tempfile::tempdir().unwrap();
+        let store = FaultyStore::new(Arc::new(DirectoryStore::new(scratch.path())));
+        let directory = File::open(scratch.path()).unwrap();
+        let log = OwnerLog::open(&store, &directory).unwrap();
+        log.append(&store, 3, Some(ino(7))).unwrap();
+        for (errno, records) in [(None, 1), (Some(Errno::IO), 3)] {
+            store.hang_at(&[Operation::Sync]);
+            let (tell, told) = std::sync::mpsc::channel();
+            std::thread::scope(|scope| {
+                let sync = scope.spawn(|| log.sync(&store));
+                while store.hanging() == 0 {
+                    std::thread::yield_now();
+                }
+                scope.spawn(|| tell.send(log.append(&store, 3 + records, Some(ino(8)))).unwrap());
+                let appended = told.recv_timeout(std::time::Duration::from_secs(60));
+                if let Some(errno) = errno {
+                    store.inject(Fault::new(&[Operation::Sync], errno.raw_os_error()).times(2));
+                }
+                store.resume();
+                appended.expect("it waits for the sync").unwrap();
+                assert_eq!(sync.join().unwrap().is_ok(), errno.is_none());
+            });
+            assert_eq!(log.tail.lock().unsynced.len(), RECORD_BYTES * if errno.is_none() { 1 } else { 2 });
+        }
+        // What came while a sync was failing is in doubt as well.
+        log.lose_unsynced();
+        log.sync(&store).unwrap();
+        let all = HashMap::from([(3, ino(7)), (4, ino(8)), (6, ino(8))]);
+        assert_eq!(read_log(&store, &directory).unwrap(), all);
     }
 
     #[test]
@@ -293,7 +357,7 @@ mod tests {
         let scratch = tempfile::tempdir().unwrap();
         let store = DirectoryStore::new(scratch.path());
         let directory = File::open(scratch.path()).unwrap();
-        let mut log = OwnerLog::open(&store, &directory).unwrap();
+        let log = OwnerLog::open(&store, &directory).unwrap();
         for index in 0..300 {
             log.append(&store, index, Some(ino(index + 1))).unwrap();
         }
