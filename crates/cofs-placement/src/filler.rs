@@ -127,6 +127,7 @@ fn maintain(driver: &Placement, pool: &Pool, load: &mut Load) -> FsResult<Option
     if news {
         driver.tell_looked_through();
     }
+    pool.remove_unwanted()?;
     reserve_ahead(pool)?;
     loop {
         let low = load.observe(pool.ready.counts(), Instant::now());
@@ -154,7 +155,7 @@ fn maintain(driver: &Placement, pool: &Pool, load: &mut Load) -> FsResult<Option
 /// Reserves numbers before they are needed, so that nobody waits for the disk when they are.
 fn reserve_ahead(pool: &Pool) -> FsResult<()> {
     pool.run("reserve object numbers", || {
-        pool.numbers.reserve(&*pool.store, OBJECT_RESERVATION / 2, &|| pool.ready.lowest())
+        pool.numbers.reserve(&*pool.store, OBJECT_RESERVATION / 2, &|| pool.lowest())
     })
 }
 

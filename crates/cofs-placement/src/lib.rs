@@ -17,6 +17,7 @@ mod format;
 mod free_space;
 mod health;
 mod identity;
+mod in_time;
 mod numbers;
 mod object_directory;
 mod object_file;
@@ -31,6 +32,7 @@ mod reservation;
 mod scan;
 mod space;
 mod store;
+mod takes;
 
 pub use boot::boot_id;
 pub use directory_store::DirectoryStore;

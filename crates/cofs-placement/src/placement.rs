@@ -20,6 +20,7 @@ use crate::{
     filler::{self, Signal},
     format,
     health::Health,
+    in_time::Underway,
     path::{self, DirectoryNumber},
     pool::Pool,
     read_only_store::ReadOnlyStore,
@@ -59,6 +60,8 @@ pub struct Placement {
     filler: Mutex<Option<JoinHandle<()>>>,
     /// Spreads objects over pools.
     turn: AtomicU64,
+    /// Takes that do not keep anybody waiting.
+    pub(crate) underway: Underway,
     /// Told when it is known what a crash left in a pool.
     on_looked_through: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
@@ -126,6 +129,7 @@ impl Placement {
             signal,
             filler: Mutex::new(None),
             turn: AtomicU64::new(0),
+            underway: Underway::default(),
             on_looked_through: OnceLock::new(),
         })
     }
@@ -200,7 +204,7 @@ impl Placement {
 
     /// An object for `ino`, preferably on `tier`.
     ///
-    /// Pools that refused or failed within the last second, or do not answer, come last, those of another tier after those
+    /// Pools that refused or failed within the last second, or do not answer now, come last, those of another tier after those
     /// of the right one; among equals the chance is proportional to the free space. If none has an object
     /// the error is that of the pool asked first: `NoSpace`, `ReadOnly`, `Backing` with the errno below.
     pub fn take_on(&self, ino: InodeId, tier: Option<Tier>) -> FsResult<Taken> {
@@ -218,6 +222,22 @@ impl Placement {
             }
         }
         Err(first.unwrap_or(FsError::NoSpace))
+    }
+
+    /// As [`take`](Self::take), with what `prepare` makes of its file; if that fails it is given back.
+    pub fn take_prepared<T>(
+        &self,
+        ino: InodeId,
+        prepare: impl FnOnce(&ObjectFile) -> FsResult<T>,
+    ) -> FsResult<(Taken, T)> {
+        let taken = self.take(ino)?;
+        match prepare(&taken.file) {
+            Ok(prepared) => Ok((taken, prepared)),
+            Err(error) => {
+                self.give_back(taken);
+                Err(error)
+            }
+        }
     }
 
     /// Removes the pool to be asked next from `left`.
@@ -333,6 +353,7 @@ impl Placement {
     /// tried; the first error is returned, and means that the next start looks at the last reservation.
     pub fn close(&self) -> FsResult<()> {
         self.stop_filler();
+        self.underway.wait_for_all();
         self.pools.iter().map(Pool::close).fold(Ok(()), Result::and)
     }
 

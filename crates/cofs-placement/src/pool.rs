@@ -44,6 +44,7 @@ use crate::{
     recovery::LeftBehind,
     reservation,
     store::{At, BackingStore, OpenMode, Operation, Space},
+    takes::Takes,
 };
 
 /// Attempts to make an object in a directory that others remove, or whose number is taken.
@@ -63,8 +64,11 @@ pub struct Pool {
     /// Set once the file system below said that it has no extended attributes.
     sidecar: AtomicBool,
     free: FreeSpace,
+    pub takes: Takes,
     /// The last time an object could not be had; others are asked first for a while.
     refused: Mutex<Option<Instant>>,
+    /// Objects that were given back and could not be removed.
+    unwanted: Mutex<BTreeSet<u64>>,
     /// Directories in which something was removed: perhaps empty now.
     emptied: Mutex<BTreeSet<DirectoryNumber>>,
     /// Objects that a crashed process had handed out.
@@ -97,7 +101,9 @@ impl Pool {
             ready: Ready::default(),
             health,
             sidecar: AtomicBool::new(false),
+            takes: Takes::default(),
             refused: Mutex::new(None),
+            unwanted: Mutex::default(),
             emptied: Mutex::default(),
             left_behind: Mutex::default(),
             signal,
@@ -163,12 +169,18 @@ impl Pool {
     /// Creates an object that nobody has.
     pub fn create(&self) -> io::Result<ReadyObject> {
         for _ in 0..CREATE_ATTEMPTS {
-            let sequence = self.numbers.take(&*self.store, &|| self.ready.lowest())?;
+            let sequence = self.numbers.take(&*self.store, &|| self.lowest())?;
             if let Some(object) = self.create_numbered(sequence)? {
                 return Ok(object);
             }
         }
         Err(io::Error::new(io::ErrorKind::InvalidData, "object numbers that were never given out are in use"))
+    }
+
+    /// The lowest number of those objects that are nobody's.
+    pub fn lowest(&self) -> Option<u64> {
+        let unwanted = self.unwanted.lock().first().copied();
+        [self.ready.lowest(), unwanted].into_iter().flatten().min()
     }
 
     /// Creates object `sequence`; `None` if it exists.
@@ -197,6 +209,7 @@ impl Pool {
 
     /// Hands an object out to `owner`.
     pub fn take(&self, owner: InodeId) -> FsResult<Taken> {
+        let _taking = self.takes.begin();
         self.ensure()?;
         let (ready, low) = self.ready.pop();
         if low {
@@ -304,8 +317,27 @@ impl Pool {
         let sequence = taken.id.sequence();
         if let Err(error) = self.restore(taken) {
             tracing::debug!(pool = self.config.id.0, sequence, %error, "an object was not made ready again");
-            // Whatever this leaves is an orphan, which a scan finds.
-            let _ = self.remove(sequence);
+            if self.remove(sequence).is_err() {
+                self.remove_later(sequence);
+            }
+        }
+    }
+
+    fn remove_later(&self, sequence: u64) {
+        let mut unwanted = self.unwanted.lock();
+        // One more is an orphan, which a scan finds.
+        if unwanted.len() < OBJECTS_READY_MAX {
+            unwanted.insert(sequence);
+            self.signal.wake();
+        }
+    }
+
+    /// Removes what could not be removed when it was given back.
+    pub fn remove_unwanted(&self) -> FsResult<()> {
+        loop {
+            let Some(sequence) = self.unwanted.lock().first().copied() else { return Ok(()) };
+            self.remove(sequence)?;
+            self.unwanted.lock().remove(&sequence);
         }
     }
 
@@ -452,6 +484,7 @@ impl Pool {
     pub fn is_refusing(&self) -> bool {
         self.health.is_failed()
             || self.free.silent().is_some()
+            || self.takes.owes()
             || self.refused.lock().is_some_and(|since| since.elapsed() < POOL_PROBE_INTERVAL)
     }
 
@@ -470,7 +503,12 @@ impl Pool {
         }
     }
 
-    /// The same for who must not wait: what was said last.
+    /// Whether the pool can be expected to hand out an object at once. Waits for nothing.
+    pub fn is_prompt(&self) -> bool {
+        !self.health.is_failed() && self.free.silent().is_none() && !self.takes.owes() && !self.takes.owed()
+    }
+
+    /// What was said last of its space, for who must not wait.
     pub fn known_space(&self) -> Option<Space> {
         if self.health.is_failed() { None } else { self.free.known().or_else(|| self.space().ok()) }
     }
@@ -511,7 +549,7 @@ impl Pool {
     /// Removes what nobody took and notes a clean end, if there is nothing left to look at.
     pub fn close(&self) -> FsResult<()> {
         self.ensure()?;
-        let mut left = Ok(());
+        let mut left = self.remove_unwanted();
         while let Some(object) = self.ready.pop_newest() {
             let removed = self.remove(object.sequence);
             left = left.and(removed);

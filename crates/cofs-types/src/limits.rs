@@ -172,6 +172,9 @@ pub const GATHERED_TIMES_LAG: Duration = Duration::from_secs(1);
 pub const POOL_PROBE_INTERVAL: Duration = Duration::from_secs(1);
 /// How long a pool is waited for that is asked for its free space; then what it said before must do.
 pub const POOL_PATIENCE: Duration = Duration::from_secs(1);
+/// How long who makes a file waits for the object that it is to begin in: the kernel has the directory locked meanwhile, and all who look a
+/// name up there wait with him. A network's slowest round trips in order take less; without an object the file only begins as a small one.
+pub const OBJECT_PATIENCE: Duration = Duration::from_millis(200);
 /// The longest pause of the filler after errors.
 pub const FILLER_BACKOFF_MAX: Duration = Duration::from_secs(5);
 /// How long the name of a new object may wait to be made durable in the background.
