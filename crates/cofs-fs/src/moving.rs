@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use cofs_metadata::{MetadataDriver, Node};
-use cofs_placement::{ObjectFile, Taken};
-use cofs_types::{FsError, FsResult, InodeId, Layout, failpoint};
+use cofs_placement::{ObjectFile, ObjectStat, Taken};
+use cofs_types::{Attributes, FsError, FsResult, InodeId, Layout, Timestamp, failpoint};
 
 use crate::{
     Cofs,
@@ -12,15 +12,8 @@ use crate::{
     open_object::OpenObject,
 };
 
-/// Whether what outgrows has changed data, or only its place.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Change {
-    Data,
-    Nothing,
-}
-
 impl<M: MetadataDriver> Cofs<M> {
-    /// Moves an inline file into an object, with `fill`'s change made to the object before anyone can see it.
+    /// Moves an inline file into an object, with `fill`'s change of its bytes made to the object before anyone can see it.
     /// If anything fails the file is inline as before, and the object given back.
     ///
     /// The caller holds the inode's lock exclusively, on a thread that may wait.
@@ -28,7 +21,6 @@ impl<M: MetadataDriver> Cofs<M> {
         &self,
         ino: InodeId,
         state: &mut State,
-        change: Change,
         fill: impl FnOnce(&ObjectFile) -> FsResult<()> + Send,
     ) -> FsResult<Node> {
         let record = self.metadata.node(ino).await?.value.attributes;
@@ -41,30 +33,39 @@ impl<M: MetadataDriver> Cofs<M> {
         let mut bytes = vec![0; size];
         let count = self.metadata.inline_read(ino, 0, &mut bytes).await?.value;
         bytes.truncate(count);
-        let taken = self.placement.take(ino)?;
-        failpoint("fs.outgrow.taken");
         let must_sync = count > 0 && self.may_be_durable(state);
-        let filled = fill_object(&taken, &bytes, must_sync, fill).and_then(|()| {
-            if change == Change::Nothing {
-                taken.file.set_times(None, Some(record.mtime))?;
-            }
-            taken.file.stat()
-        });
-        let stat = match filled {
-            Ok(stat) => stat,
-            Err(error) => {
-                self.placement.give_back(taken);
-                return Err(error);
-            }
-        };
-        let node = self.commit_outgrow(ino, taken, state).await?;
-        let before = (change == Change::Nothing).then_some(stat);
-        state.writing = Some(Writing { before });
-        state.wrote = true;
-        Ok(node)
+        // Whoever asks for its size next must be able to learn it.
+        let filled =
+            |file: &ObjectFile| fill_object(file, &bytes, must_sync, fill).and_then(|()| file.stat());
+        let (taken, _) = self.placement.take_prepared(ino, filled)?;
+        self.commit_outgrow(ino, taken, None, state).await
     }
 
-    async fn commit_outgrow(&self, ino: InodeId, taken: Taken, state: &mut State) -> FsResult<Node> {
+    /// Moves an empty newborn, whose record this is, into an object, as [`outgrow`](Self::outgrow) does. `false` if that cannot be done soon:
+    /// where a pool may hang for long, the object is taken by somebody else, who is not waited for then.
+    pub(crate) async fn begin_in_object(&self, record: &Attributes, state: &mut State) -> FsResult<bool> {
+        let Attributes { ino, mtime, .. } = *record;
+        let filled = move |file: &ObjectFile| age_object(file, mtime);
+        let taken = if self.options.remote_below {
+            self.placement.take_in_time(ino, filled)?
+        } else if self.placement.answers() {
+            Some(self.placement.take_prepared(ino, filled)?)
+        } else {
+            None
+        };
+        let Some((taken, stat)) = taken else { return Ok(false) };
+        self.commit_outgrow(ino, taken, Some(stat), state).await?;
+        Ok(true)
+    }
+
+    /// `before`: the object, if its data is what the record tells of.
+    async fn commit_outgrow(
+        &self,
+        ino: InodeId,
+        taken: Taken,
+        before: Option<ObjectStat>,
+        state: &mut State,
+    ) -> FsResult<Node> {
         let node = match self.metadata.outgrow(ino, taken.id).await {
             Ok(answer) => answer.value,
             // It may be the file's by now: left for fsck, never reused.
@@ -77,6 +78,8 @@ impl<M: MetadataDriver> Cofs<M> {
         failpoint("fs.outgrow.committed");
         state.layout = Layout::Object(taken.id);
         state.object = Some(Arc::new(OpenObject::new(taken.file)));
+        state.writing = Some(Writing { before });
+        state.wrote = true;
         Ok(node)
     }
 
@@ -119,19 +122,27 @@ impl<M: MetadataDriver> Cofs<M> {
     }
 }
 
+/// Gives the object the age of its file.
+fn age_object(file: &ObjectFile, mtime: Timestamp) -> FsResult<ObjectStat> {
+    failpoint("fs.outgrow.taken");
+    file.set_times(None, Some(mtime))?;
+    file.stat()
+}
+
 fn fill_object(
-    taken: &Taken,
+    file: &ObjectFile,
     bytes: &[u8],
     must_sync: bool,
     fill: impl FnOnce(&ObjectFile) -> FsResult<()>,
 ) -> FsResult<()> {
+    failpoint("fs.outgrow.taken");
     if !bytes.is_empty() {
-        taken.file.write_all_at(bytes, 0)?;
+        file.write_all_at(bytes, 0)?;
     }
-    fill(&taken.file)?;
+    fill(file)?;
     failpoint("fs.outgrow.copied");
     if must_sync {
-        taken.file.sync(true)?;
+        file.sync(true)?;
         failpoint("fs.outgrow.synced");
     }
     Ok(())

@@ -8,7 +8,7 @@ use std::{
 };
 
 use cofs_fs::{FileSystem, FsOptions, ListOf, WriteFlags, run};
-use cofs_placement::Fault;
+use cofs_placement::{Fault, Operation};
 use cofs_types::{
     FallocateMode, FsResult, InodeId, RenameMode, SeekWhence, SetAttributes, SetTime, Timestamp, XattrMode,
     XattrName,
@@ -155,4 +155,50 @@ fn who_makes_a_file_does_not_wait_for_a_pool_that_hangs() {
     assert!(!volume.is_inline(ino));
     assert_eq!(volume.contents(ino), pattern(INLINE_MAX * 2, 1));
     volume.close(ino, file);
+}
+
+/// Likewise, if it hangs just then: nobody can know yet. What it brings in the end is nobody's.
+#[test]
+fn who_makes_a_file_does_not_wait_for_a_pool_that_begins_to_hang() {
+    let world = World::new();
+    let volume = world.mount_with(FsOptions { remote_below: true, ..FsOptions::default() });
+    let (ino, file) = volume.create("huge");
+    volume.write(ino, file, INLINE_MAX as u64 * 256, b"x");
+    volume.close(ino, file);
+    // On a slow machine an object may come too late.
+    let begun = std::time::Instant::now();
+    let large = (0..).map(|number| {
+        assert!(begun.elapsed().as_secs() < 60, "no file begins large");
+        let (ino, file) = volume.create(&format!("large{number}"));
+        let large = !volume.is_inline(ino);
+        volume.write(ino, file, INLINE_MAX as u64 * 256, b"x");
+        volume.close(ino, file);
+        large
+    });
+    let made = 2 + large.take_while(|large| !large).count();
+
+    for operation in [Operation::Create, Operation::SetTimes, Operation::Stat] {
+        world.store.hang_at(&[operation]);
+        let (tell, told) = std::sync::mpsc::channel();
+        let (ino, file) = std::thread::scope(|scope| {
+            scope.spawn(|| tell.send(volume.create(&format!("{operation:?}"))).unwrap());
+            let made = told.recv_timeout(std::time::Duration::from_secs(60));
+            world.store.heal();
+            made.expect("it waits for the pool")
+        });
+        assert!(volume.is_inline(ino), "{operation:?}");
+        volume.write(ino, file, 0, &pattern(INLINE_MAX * 2, 1));
+        assert_eq!(volume.contents(ino), pattern(INLINE_MAX * 2, 1));
+        volume.close(ino, file);
+        volume.unlink(&format!("{operation:?}"));
+        // What was known of the pool is old.
+        std::thread::sleep(cofs_types::limits::POOL_PROBE_INTERVAL);
+    }
+    volume.fs.collect().unwrap();
+    let begun = std::time::Instant::now();
+    while volume.objects_in_use() != made {
+        assert!(begun.elapsed().as_secs() < 60, "{} objects, {made} files", volume.objects_in_use());
+        std::thread::yield_now();
+    }
+    volume.detach();
 }

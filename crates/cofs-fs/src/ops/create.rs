@@ -6,7 +6,6 @@ use cofs_types::{Attributes, FsError, FsResult, InodeId, Layout, Name, NewInode,
 use crate::{
     Cofs, Context, DataPath, Entry, Opened, blocking,
     handle::Handle,
-    moving::Change,
     open_inode::{Born, OpenInode, State},
 };
 
@@ -110,9 +109,8 @@ impl<M: MetadataDriver> Cofs<M> {
         inode.set_atime_due(true);
         if state.opens == 1 && state.layout == Layout::Inline && node.attributes.size_bytes == 0 {
             state.born = Some(born);
-            // The kernel holds the directory's lock meanwhile.
-            if start_large && self.placement.answers() {
-                self.start_in_object(inode, &mut state, &node.attributes).await;
+            if start_large {
+                self.start_in_object(&mut state, &node.attributes).await;
             }
             self.choose_direct(&mut state, flags);
         }
@@ -120,15 +118,17 @@ impl<M: MetadataDriver> Cofs<M> {
     }
 
     /// Moves an empty newborn into an object, so that its bytes never pass through the daemon. A file that
-    /// cannot have one now starts inline, and is told when it outgrows that.
-    async fn start_in_object(&self, inode: &OpenInode, state: &mut State, record: &Attributes) {
-        match self.outgrow(inode.ino, state, Change::Nothing, |_| Ok(())).await {
-            Ok(_) => {
+    /// cannot have one soon starts inline, and is told when it outgrows that: the kernel holds the directory's lock meanwhile.
+    async fn start_in_object(&self, state: &mut State, record: &Attributes) {
+        let ino = record.ino;
+        match self.begin_in_object(record, state).await {
+            Ok(true) => {
                 if let Err(error) = self.choose_path(state, record) {
-                    tracing::warn!(%error, ino = %inode.ino, "a new object cannot be looked at");
+                    tracing::warn!(%error, %ino, "a new object cannot be looked at");
                 }
             }
-            Err(error) => tracing::debug!(%error, ino = %inode.ino, "starts inline: no object to be had"),
+            Ok(false) => tracing::debug!(%ino, "starts inline: no pool answers in time"),
+            Err(error) => tracing::debug!(%error, %ino, "starts inline: no object to be had"),
         }
     }
 

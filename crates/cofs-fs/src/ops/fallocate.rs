@@ -9,7 +9,6 @@ use cofs_types::{FallocateMode, FsError, FsResult, InodeId, Layout, failpoint, l
 use crate::{
     Cofs, Context, HandleId, blocking,
     handle::Handle,
-    moving::Change,
     open_inode::{OpenInode, State},
     ops::write::range_end,
 };
@@ -71,7 +70,7 @@ impl<M: MetadataDriver> Cofs<M> {
             }
             Layout::Inline => {
                 // Times change even if no byte does, as with an inline file.
-                self.outgrow(ino, &mut state, Change::Data, |file| allocate(file, &request)).await?;
+                self.outgrow(ino, &mut state, |file| allocate(file, &request)).await?;
                 state.preallocated = true;
                 Ok(())
             }

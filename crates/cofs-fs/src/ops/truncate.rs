@@ -9,7 +9,6 @@ use cofs_types::{
 
 use crate::{
     Cofs, Context, blocking,
-    moving::Change,
     open_inode::{OpenInode, State},
 };
 
@@ -71,7 +70,7 @@ impl<M: MetadataDriver> Cofs<M> {
                 failpoint("fs.truncate.committed");
                 return Ok(node);
             }
-            self.outgrow(inode.ino, state, Change::Data, |file| file.set_len(cut.size)).await?;
+            self.outgrow(inode.ino, state, |file| file.set_len(cut.size)).await?;
         } else {
             self.check_object_writable(state)?;
             self.enter_writing_now(inode, state).await?;

@@ -11,7 +11,6 @@ use cofs_types::{Credentials, FsError, FsResult, InodeId, Layout, XattrName, fai
 use crate::{
     Cofs, HandleId, WriteFlags, blocking,
     handle::Handle,
-    moving::Change,
     open_inode::{OpenInode, State},
     open_object::OpenObject,
     ops::{read::LONG_IO_BYTES, xattr::CAPABILITY},
@@ -160,7 +159,7 @@ impl<M: MetadataDriver> Cofs<M> {
                 return Ok(None);
             }
             Layout::Inline => {
-                self.outgrow(inode.ino, state, Change::Data, |file| file.write_all_at(data, offset)).await?;
+                self.outgrow(inode.ino, state, |file| file.write_all_at(data, offset)).await?;
                 inode.set_atime_due(true);
                 written = true;
             }
