@@ -24,6 +24,7 @@ suite_hanging() {
     MOUNTS+=("$HANGING")
     if serves "$HANGING_SERVES" "$HANGING"; then
         run_case "$CONFIG/hanging/others" hanging_others
+        run_case "$CONFIG/hanging/create" hanging_create
         run_case "$CONFIG/hanging/bystanders" hanging_bystanders
         run_case "$CONFIG/hanging/umount" hanging_umount
         run_case "$CONFIG/hanging/fsck" "$COFS" fsck "$store"
@@ -42,7 +43,7 @@ suite_hanging() {
 # The real thing: NFS, in a machine of its own (user-mode Linux, an ordinary process), as this machine's kernel may not have it.
 hanging_nfs() {
     local lacks cases=1
-    ((LONG)) && cases=2 # a soft mount as well, which fails after minutes
+    ((LONG)) && cases=3 # a soft mount as well, which fails after minutes, and a server that restarts
     # The machine has a kernel of its own: what is configured here makes no difference there.
     [[ $CONFIG = "${CONFIGS[0]}" ]] || return 0
     lacks=$(machine_lacks)
@@ -75,6 +76,35 @@ hanging_others() {
     kill -CONT "$HANGS"
     for n in "${writers[@]}"; do wait "$n"; done
     ((status == 0))
+}
+
+# Who makes files where files begin large just when the pool stops, of which nobody can know yet, and who looks for names there.
+hanging_create() {
+    local round n maker here content status=0
+    content=$(head -c 100000 /dev/urandom | base64)
+    for round in 1 2 3; do
+        here=$HANGING/large/create$round
+        mkdir "$here"
+        for n in {1..4}; do dd if=/dev/zero of="$here/$n" bs=64K count=8 conv=fsync status=none; done
+        hanging_stop
+        # All are open together: of a file that is closed and small it is learned that files are.
+        timeout --kill-after=5 60 sh -c 'exec 3>"$1/new1" 4>"$1/new2" 5>"$1/new3"' create "$here" &
+        maker=$!
+        hanging_names "$here" || status=$?
+        wait "$maker" || status=$?
+        hanging_names "$here" || status=$?
+        kill -CONT "$HANGS"
+        ((status == 0)) || { echo "round $round: status $status"; return "$status"; }
+        for n in 1 2 3; do echo "$content" >"$here/new$n"; done
+        for n in 1 2 3; do [[ $(<"$here/new$n") = "$content" ]]; done
+    done
+    rm -r "$HANGING/large"/create*
+}
+
+# hanging_names DIRECTORY: names there are found, and found not to be.
+hanging_names() {
+    # shellcheck disable=SC2016 # for another shell
+    timeout --kill-after=5 60 bash -euc 'for n in {1..10}; do [[ ! -e $1/nobody$RANDOM && -f $1/1 ]]; sleep 0.05; done' names "$1"
 }
 
 # More of those who look at, set, list or remove what hangs than there are workers.

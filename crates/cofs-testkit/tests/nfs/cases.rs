@@ -6,7 +6,7 @@ use std::{
     panic,
     path::{Path, PathBuf},
     sync::mpsc::{Receiver, channel},
-    thread,
+    thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
 
@@ -19,7 +19,8 @@ const FILE_BYTES: usize = 1 << 20;
 
 type Case = (&'static str, fn());
 
-pub const CASES: [Case; 2] = [("a hard mount waits", hard), ("a soft mount fails and heals", soft)];
+pub const CASES: [Case; 3] =
+    [("a hard mount waits", hard), ("a soft mount fails and heals", soft), ("a server restarts", restart)];
 
 /// How many of them are wanted, at most all.
 pub fn count() -> usize {
@@ -47,6 +48,16 @@ fn network(up: bool) {
     sh(if up { "ip link set lo up" } else { "ip link set lo down" });
 }
 
+/// The server ends, and forgets all clients; they will have 15 seconds to reclaim what they have open.
+fn stop_server() {
+    sh("cd /proc/fs/nfsd; echo 0 >threads; echo 15 >nfsv4leasetime; echo 15 >nfsv4gracetime");
+}
+
+/// It is there again with what it had on its disk. For a moment it does not know what it exports.
+fn start_server() {
+    sh("sh /mnt/serve; sleep 2; sh /mnt/export");
+}
+
 /// A mounted volume with its pool in `nfs`; large files in a directory away from the others, or those would be taken for large, too.
 struct Volume {
     cofs: String,
@@ -65,6 +76,8 @@ impl Volume {
         let large = Path::new(MOUNT).join("large/files");
         fs::create_dir_all(&large).unwrap();
         let volume = Self { cofs, store, large };
+        fs::create_dir(volume.soon()).unwrap();
+        (0..3).for_each(|number| write_synced(&volume.soon().join(format!("old{number}")), number).unwrap());
         for number in 0..FILES {
             let mut file = File::create(volume.file(number)).unwrap();
             file.write_all(&bytes(number)).unwrap();
@@ -94,6 +107,28 @@ impl Volume {
         ));
     }
 
+    /// A directory of its own where files begin large.
+    fn soon(&self) -> PathBuf {
+        self.large.with_file_name("soon")
+    }
+
+    /// There, and perhaps so soon after the last answer of the pool that nobody knows yet that it hangs. All are open together: of a file
+    /// that is closed and small it is learned that files are.
+    fn files_are_made(&self) {
+        sh(&format!("cd {}; exec 3>new0 4>new1 5>new2; test ! -e nobody", self.soon().display()));
+    }
+
+    /// Those that have been made.
+    fn files_are_written(&self) {
+        for number in 0..3 {
+            let path = self.soon().join(format!("new{number}"));
+            let mut file = OpenOptions::new().write(true).open(&path).unwrap();
+            file.write_all(&bytes(number)).unwrap();
+            drop(file);
+            assert!(fs::read(&path).unwrap() == bytes(number), "the bytes of {}", path.display());
+        }
+    }
+
     fn pool_health(&self) -> String {
         let status = sh(&format!("{} status {MOUNT} --output json", self.cofs));
         let status: serde_json::Value = serde_json::from_str(&status).unwrap();
@@ -105,11 +140,11 @@ impl Volume {
         assert!(fs::read(self.file(number)).unwrap() == expected, "the bytes of {number}");
     }
 
-    /// Writes files `sure0`, `sure1`... and syncs each, until there is an error.
-    fn write_until_told(&self) -> Receiver<io::Result<PathBuf>> {
+    /// Writes files `sure0`, `sure1`... and syncs each, until there is an error or nobody listens.
+    fn write_until_told(&self) -> (Receiver<io::Result<PathBuf>>, JoinHandle<()>) {
         let (sender, told) = channel();
         let large = self.large.clone();
-        thread::spawn(move || {
+        let writer = thread::spawn(move || {
             for number in 0.. {
                 let path = large.join(format!("sure{number}"));
                 let written = write_synced(&path, number).map(|()| path);
@@ -119,7 +154,7 @@ impl Volume {
                 }
             }
         });
-        told
+        (told, writer)
     }
 
     fn heals(&self) {
@@ -180,6 +215,7 @@ fn hard() {
     let mut held = OpenOptions::new().append(true).open(volume.file(0)).unwrap();
     held.write_all(b"more").unwrap();
     network(false);
+    volume.files_are_made();
     let waiting = [
         "dd if=/dev/zero of=1 bs=64K count=4 conv=notrunc,fsync status=none",
         "truncate -s 1000 2",
@@ -201,6 +237,7 @@ fn hard() {
     volume.others_go_on(5);
     waiting.iter_mut().for_each(Caller::still_waits);
     network(true);
+    volume.files_are_written();
     waiting.into_iter().for_each(Caller::succeeds);
     held.sync_all().unwrap();
     drop(held);
@@ -222,9 +259,10 @@ fn soft() {
     let volume = Volume::new("soft", "soft,timeo=10,retrans=2");
     let mut held = OpenOptions::new().append(true).open(volume.file(0)).unwrap();
     held.write_all(b"more").unwrap();
-    let told = volume.write_until_told();
+    let (told, _) = volume.write_until_told();
     let mut sure: Vec<PathBuf> = (0..3).map(|_| told.recv_timeout(PATIENCE).unwrap().unwrap()).collect();
     network(false);
+    volume.files_are_made();
     // Nobody need be told of these: they are not synced. The owners of their objects are noted while there is no server.
     let unsure = ["unsure0", "unsure1", "unsure2"];
     let unsure = unsure.map(|name| volume.start(&format!("head -c 300000 /dev/zero >{name}")));
@@ -246,7 +284,6 @@ fn soft() {
             error => break is_eio(error),
         }
     }
-    // While somebody makes a file there and waits for the pool, whoever removes another waits, too.
     sh(&format!("cd {}; rm 3; mv 4 5", volume.large.display()));
     volume.others_go_on(5);
     network(true);
@@ -254,6 +291,7 @@ fn soft() {
     // Whoever was told once is not told later that all is well. Who opens it after him begins anew.
     is_eio(held.sync_all());
     drop(held);
+    volume.files_are_written();
     (0..3).for_each(|number| volume.write_anew(number));
     // And a file that nobody had before knows nothing of all that.
     let new = volume.large.join("new");
@@ -268,5 +306,42 @@ fn soft() {
     assert!(!volume.file(3).exists() && !volume.file(4).exists());
     volume.has(5, &bytes(4));
     (0..3).chain(6..FILES).for_each(|number| volume.has(number, &bytes(number)));
+    volume.end();
+}
+
+/// Whoever works there waits until the server is back, or is told of an error. What was synced is there, and all goes on.
+fn restart() {
+    let volume = Volume::new("restart", "hard,timeo=20,retrans=2");
+    let mut held = OpenOptions::new().append(true).open(volume.file(0)).unwrap();
+    held.write_all(b"more").unwrap();
+    held.sync_all().unwrap();
+    let (told, writer) = volume.write_until_told();
+    let mut sure: Vec<PathBuf> = (0..3).map(|_| told.recv_timeout(PATIENCE).unwrap().unwrap()).collect();
+    stop_server();
+    volume.files_are_made();
+    let waits = volume.start("dd if=/dev/zero of=1 bs=64K count=4 conv=notrunc,fsync status=none");
+    volume.others_go_on(5);
+    start_server();
+    waits.comes_to_an_end();
+    // Until there is an error, or the server is known to serve again.
+    let enough = sure.len() + 10;
+    while sure.len() < enough
+        && let Ok(path) = told.recv_timeout(PATIENCE).unwrap()
+    {
+        sure.push(path);
+    }
+    drop(told);
+    writer.join().unwrap();
+    volume.heals();
+    volume.files_are_written();
+    volume.write_anew(1);
+
+    fs::write("/proc/sys/vm/drop_caches", "3").unwrap();
+    for (number, path) in sure.iter().enumerate() {
+        assert!(fs::read(path).unwrap() == bytes(number), "{}", path.display());
+    }
+    assert!(fs::read(volume.file(0)).unwrap() == [bytes(0), b"more".to_vec()].concat());
+    (1..FILES).for_each(|number| volume.has(number, &bytes(number)));
+    drop(held);
     volume.end();
 }

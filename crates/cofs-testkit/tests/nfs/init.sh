@@ -11,17 +11,24 @@ done
 ip link set lo up
 mount -t tmpfs tmp /mnt && mkdir /mnt/disk /mnt/nfs /mnt/volume /mnt/clients && mount /dev/ubda /mnt/disk
 
+# How the server starts, now and where a case restarts it. No version 3, which wants a portmapper.
+cat >/mnt/serve <<'END'
+echo tcp 2049 >/proc/fs/nfsd/portlist
+echo 4 >/proc/fs/nfsd/threads
+END
 # What mountd would tell the server when asked: that this machine may have the export with `fsid=0` (its flags: no_subtree_check, fsid,
-# insecure). No version 3, which wants a portmapper.
-mountpoint -q /proc/fs/nfsd || mount -t nfsd nfsd /proc/fs/nfsd
+# insecure). Until it is told, as for a moment after each start, it answers nobody.
+cat >/mnt/export <<'END'
 echo "nfsd 127.0.0.1 2147483647 here" >/proc/net/rpc/auth.unix.ip/channel
 echo "here /mnt/disk/export 2147483647 9218 65534 65534 0" >/proc/net/rpc/nfsd.export/channel
 printf '%s\n' 'here 1 \x00000000 2147483647 /mnt/disk/export' >/proc/net/rpc/nfsd.fh/channel
+END
+mountpoint -q /proc/fs/nfsd || mount -t nfsd nfsd /proc/fs/nfsd
 echo -3 >/proc/fs/nfsd/versions
 echo /mnt/clients >/proc/fs/nfsd/nfsv4recoverydir
-echo tcp 2049 >/proc/fs/nfsd/portlist
-echo 4 >/proc/fs/nfsd/threads
-# Nobody has anything to reclaim: no 90 s of grace.
+sh /mnt/export
+sh /mnt/serve
+# Nobody has anything to reclaim.
 echo Y >/proc/fs/nfsd/v4_end_grace
 
 COFS_TEST_BINARY=@COFS@ COFS_TEST_ROUNDS=@ROUNDS@ @TEST@ --exact cases::in_the_machine --ignored --nocapture
