@@ -79,14 +79,18 @@ impl ObjectDirectory {
             }
             self.new.store(false, Ordering::Release);
         }
-        let log = self.owners.lock().clone();
-        if let Some(log) = log {
-            log.sync(store)?;
-        }
+        self.sync_owners(store)?;
         store.admit(Operation::Sync)?;
         self.file.sync_all()?;
         self.durable.fetch_max(upto, Ordering::AcqRel);
         Ok(())
+    }
+
+    /// Puts the log of owners on stable storage, and nothing else.
+    pub fn sync_owners(&self, store: &dyn BackingStore) -> io::Result<()> {
+        // Who notes an owner meanwhile does not wait.
+        let log = self.owners.lock().clone();
+        log.map_or(Ok(()), |log| log.sync(store))
     }
 
     /// Notes an owner in the sidecar log, and returns the record's turn.

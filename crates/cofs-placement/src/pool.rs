@@ -537,7 +537,8 @@ impl Pool {
         }
         let sync = || {
             if self.sidecar.load(Ordering::Relaxed) {
-                self.directories.unsettled().iter().try_for_each(|directory| directory.sync(&*self.store))?;
+                let logs = self.directories.unsettled();
+                logs.iter().try_for_each(|directory| directory.sync_owners(&*self.store))?;
             }
             self.store.sync_all()
         };
