@@ -82,11 +82,20 @@ pub struct EngineError {
     pub what: Arc<str>,
     /// The errno below, where there is one (ENOSPC, EIO, ...).
     pub errno: Option<i32>,
+    /// What to do about it, where the engine knows.
+    pub advice: Option<&'static str>,
+}
+
+impl EngineError {
+    pub fn advise(self, advice: &'static str) -> Self {
+        Self { advice: Some(advice), ..self }
+    }
 }
 
 impl fmt::Display for EngineError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.what)
+        f.write_str(&self.what)?;
+        self.advice.map_or(Ok(()), |advice| write!(f, "; {advice}"))
     }
 }
 

@@ -152,7 +152,11 @@ fn error(call: Call, fault: Fault) -> EngineError {
         Fault::Errno(errno) => Some(errno),
         Fault::Unknown { .. } => None,
     };
-    EngineError { what: format!("injected fault: {call:?} failed with {fault:?}").into(), errno }
+    EngineError {
+        what: format!("injected fault: {call:?} failed with {fault:?}").into(),
+        errno,
+        advice: None,
+    }
 }
 
 impl Engine for FaultEngine {

@@ -54,11 +54,11 @@ impl OverlayEngine {
 
     fn full(&self) -> EngineError {
         let text = format!(
-            "the metadata are opened for reading only, and there is more to put right than may be kept in memory ({} bytes); \
-             open them for writing once",
+            "the metadata are opened for reading only, and there is more to put right than may be kept in memory ({} bytes)",
             self.bytes_max
         );
-        EngineError { what: text.into(), errno: Some(Errno::NOSPC.raw_os_error()) }
+        let errno = Some(Errno::NOSPC.raw_os_error());
+        EngineError { what: text.into(), errno, advice: Some("open them for writing once") }
     }
 }
 

@@ -81,9 +81,12 @@ impl<M: MetadataDriver> Cofs<M> {
 }
 
 fn pool_status(pool: &PoolSpace) -> Value {
-    let (health, why) = match (&pool.health, pool.silent) {
-        (PoolHealth::Failed { why, .. }, _) => ("failed", Some(why.clone())),
-        (_, Some(silent)) => ("silent", Some(format!("has not answered for {} s", silent.as_secs()))),
+    let (health, why) = match (&pool.health, pool.silent, &pool.damage) {
+        (PoolHealth::Failed { why, advice, .. }, ..) => {
+            ("failed", Some(advice.map_or_else(|| why.clone(), |advice| format!("{why}; {advice}"))))
+        }
+        (_, Some(silent), _) => ("silent", Some(format!("has not answered for {} s", silent.as_secs()))),
+        (.., Some(damage)) => ("damaged", Some(damage.clone())),
         _ => ("healthy", None),
     };
     json!({

@@ -127,6 +127,8 @@ pub enum MountError {
     },
     FusermountMissing,
     FusermountNotPermitted,
+    /// What `fusermount3` said of a mount point where this user may not write.
+    PointNotYours(String),
     /// What `fusermount3` said.
     Fusermount(String),
     Mount {
@@ -195,7 +197,7 @@ impl fmt::Display for MountError {
                     "fusermount3 may not mount: it must be set-user-id root, and the container must allow mounts; or mount as root"
                 )
             }
-            Self::Fusermount(said) if said.contains("no write access") => {
+            Self::PointNotYours(said) => {
                 write!(f, "fusermount3: {said}: mount on a directory of your own, or as root")
             }
             Self::Fusermount(said) => write!(f, "fusermount3: {said}"),
@@ -437,6 +439,9 @@ fn refused_by_helper(words: String) -> MountError {
     if words.contains("mount failed") && words.contains("Operation not permitted") {
         return MountError::FusermountNotPermitted;
     }
+    if words.contains("no write access") {
+        return MountError::PointNotYours(words);
+    }
     MountError::Fusermount(words)
 }
 
@@ -497,12 +502,22 @@ fn unmount_by_helper(point: &Path, how: Unmount) -> io::Result<()> {
     if how == Unmount::Lazily {
         command.arg("-z");
     }
-    let output = command.arg("--").arg(point).stdin(Stdio::null()).output()?;
+    let output = command.arg("--").arg(point).stdin(Stdio::null()).output().map_err(without_helper)?;
     if output.status.success() {
         return Ok(());
     }
     let words = said(&output.stderr);
     if words.contains("busy") { Err(Failure::BUSY.into()) } else { Err(io::Error::other(words)) }
+}
+
+/// What is not there is the helper, not the mount.
+fn without_helper(error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::NotFound => {
+            io::Error::other("fusermount3 not found: install fuse3, or unmount as root")
+        }
+        _ => error,
+    }
 }
 
 #[cfg(test)]
@@ -532,6 +547,18 @@ mod tests {
         assert_eq!(unescape(r"/plain\9"), b"/plain\\9");
         assert_eq!(mounted_as(Path::new("/proc")).unwrap().as_deref(), Some("proc"));
         assert_eq!(mounted_as(Path::new("/no such mount")).unwrap(), None);
+    }
+
+    #[test]
+    fn what_the_helper_says_is_told_with_what_to_do() {
+        let told = |words: &str| refused_by_helper(words.to_owned()).to_string();
+        assert!(
+            told("user has no write access to mountpoint /x")
+                .ends_with("/x: mount on a directory of your own, or as root")
+        );
+        assert!(told("failed to open /dev/fuse: Permission denied").contains("access to the device"));
+        assert!(told("mount failed: Operation not permitted").contains("as root"));
+        assert_eq!(told("anything else"), "fusermount3: anything else");
     }
 
     #[test]

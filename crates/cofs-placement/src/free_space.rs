@@ -1,4 +1,4 @@
-//! A pool's free space, asked for where it may take for ever.
+//! A pool's free space, and what is lost of it, asked for where it may take for ever.
 //!
 //! statvfs(2) on a directory that hangs (an NFS server that is gone, a dead disk) does not return, and nobody who only wants to know how
 //! a volume is should hang with it. So each pool has a thread that asks, and whoever wants to know waits for it no longer than
@@ -16,7 +16,10 @@ use cofs_types::limits::{POOL_PATIENCE, POOL_PROBE_INTERVAL};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use rustix::io::Errno;
 
-use crate::store::{BackingStore, Space};
+use crate::{
+    damage::Damage,
+    store::{BackingStore, Space},
+};
 
 const THREAD: &str = "cofs-space";
 
@@ -38,6 +41,8 @@ struct State {
     last: Option<(Instant, Space)>,
     /// What the last answer was, if it was an error.
     error: Option<i32>,
+    /// What was lost of the pool when it answered last.
+    damage: Option<Damage>,
     /// Since when the pool owes an answer.
     asks: Option<Instant>,
     answers: u64,
@@ -86,9 +91,15 @@ impl FreeSpace {
         self.shared.state.lock().asks.map(|since| since.elapsed()).filter(|silent| *silent >= POOL_PATIENCE)
     }
 
+    /// What was lost of the pool when its space was last asked for.
+    pub fn damage(&self) -> Option<Damage> {
+        self.shared.state.lock().damage
+    }
+
     /// What was said was of another.
     pub fn forget(&self) {
-        self.shared.state.lock().last = None;
+        let mut state = self.shared.state.lock();
+        (state.last, state.damage) = (None, None);
     }
 }
 
@@ -123,10 +134,17 @@ impl Shared {
                 self.asked.wait(&mut state);
                 continue;
             }
-            let answer = MutexGuard::unlocked(&mut state, || self.store.space());
+            let (answer, damage) = MutexGuard::unlocked(&mut state, || self.answer());
             state.learn(answer);
+            state.damage = damage;
             self.answered.notify_all();
         }
+    }
+
+    fn answer(&self) -> (io::Result<Space>, Option<Damage>) {
+        let space = self.store.space();
+        let damage = if space.is_ok() { Damage::look(&*self.store) } else { None };
+        (space, damage)
     }
 }
 
@@ -163,7 +181,7 @@ mod tests {
     use super::*;
     use crate::store::{At, EntryKind, OpenMode, Operation};
 
-    /// A store of which only the space can be asked.
+    /// A store of which only the space can be asked, and what is lost of it.
     struct Says<F>(F);
 
     impl<F: Fn() -> io::Result<u64> + Send + Sync + 'static> BackingStore for Says<F> {
@@ -177,7 +195,7 @@ mod tests {
             unreachable!()
         }
         fn open(&self, _: At<'_>, _: OpenMode) -> io::Result<File> {
-            unreachable!()
+            Err(Errno::NOENT.into())
         }
         fn make_directory(&self, _: At<'_>) -> io::Result<()> {
             unreachable!()
@@ -281,8 +299,9 @@ mod tests {
         let (free, answer) = slow();
         answer.send(Ok(7)).unwrap();
         assert_eq!(free.get().unwrap().free_bytes, 7);
+        assert_eq!(free.damage(), Some(Damage::ReservationsGone));
         free.forget();
-        assert_eq!(free.known(), None);
+        assert_eq!((free.known(), free.damage()), (None, None));
         answer.send(Ok(8)).unwrap();
         assert_eq!(free.get().unwrap().free_bytes, 8);
     }

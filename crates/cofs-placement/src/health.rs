@@ -115,11 +115,11 @@ impl Health {
         let state = self.state.lock();
         match &state.failure {
             Some(mismatch @ Mismatch::Newer(_)) => {
-                let why = format!("{}: {mismatch}", self.store.path().display());
+                let why = format!("{}: {}", self.store.path().display(), mismatch.told());
                 Err(FsError::Backing { context: "use a pool", source: Arc::new(io::Error::other(why)) })
             }
             Some(mismatch @ Mismatch::Malformed(_)) => {
-                Err(FsError::corrupt(format!("pool {}: {mismatch}", self.store.path().display())))
+                Err(FsError::corrupt(format!("pool {}: {}", self.store.path().display(), mismatch.told())))
             }
             _ => Ok(()),
         }
@@ -128,7 +128,11 @@ impl Health {
     pub fn report(&self) -> PoolHealth {
         match &self.state.lock().failure {
             None => PoolHealth::Healthy,
-            Some(mismatch) => PoolHealth::Failed { errno: mismatch.errno(), why: mismatch.to_string() },
+            Some(mismatch) => PoolHealth::Failed {
+                errno: mismatch.errno(),
+                why: mismatch.to_string(),
+                advice: mismatch.advice(),
+            },
         }
     }
 }

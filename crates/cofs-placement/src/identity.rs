@@ -46,6 +46,20 @@ pub enum Mismatch {
 }
 
 impl Mismatch {
+    /// What to do about it, where that follows from what it is.
+    pub fn advice(&self) -> Option<&'static str> {
+        match self {
+            Self::Newer(_) => Some("use a newer cofs"),
+            Self::Malformed(_) => Some("restore it from a copy"),
+            _ => None,
+        }
+    }
+
+    /// All of it for one line.
+    pub fn told(&self) -> String {
+        self.advice().map_or_else(|| self.to_string(), |advice| format!("{self}; {advice}"))
+    }
+
     /// The errno for those who wanted something of the pool.
     pub fn errno(&self) -> i32 {
         match self {
@@ -62,9 +76,9 @@ impl std::fmt::Display for Mismatch {
             Self::Absent => write!(f, "{FILE} is not there (not mounted?)"),
             Self::Foreign => write!(f, "{FILE} is that of another volume or pool"),
             Self::Newer(version) => {
-                write!(f, "pool format {version} is newer than this cofs reads ({VERSION}); use a newer cofs")
+                write!(f, "pool format {version} is newer than this cofs reads ({VERSION})")
             }
-            Self::Malformed(why) => write!(f, "{FILE} is malformed: {why}; restore it from a copy"),
+            Self::Malformed(why) => write!(f, "{FILE} is malformed: {why}"),
         }
     }
 }

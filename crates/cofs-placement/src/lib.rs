@@ -10,6 +10,7 @@
 //! `docs/design/placement.md`.
 
 mod boot;
+mod damage;
 mod directory_store;
 mod faulty_store;
 mod filler;

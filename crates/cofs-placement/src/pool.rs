@@ -32,6 +32,7 @@ use uuid::Uuid;
 
 use crate::{
     ObjectFile, PoolConfig, PoolSpace, Taken,
+    damage::Damage,
     filler::Signal,
     free_space::FreeSpace,
     health::{Health, Look, suspicious},
@@ -42,7 +43,6 @@ use crate::{
     path::{self, DirectoryNumber},
     ready::{Ready, ReadyObject},
     recovery::LeftBehind,
-    reservation,
     store::{At, BackingStore, OpenMode, Operation, Space},
     takes::Takes,
 };
@@ -152,13 +152,14 @@ impl Pool {
 
     /// Runs `read`, which reads the reservations; where they are gone or illegible the error names the file.
     pub fn read_reservations<T>(&self, read: impl FnOnce() -> io::Result<T>) -> FsResult<T> {
-        let why = match self.run("read the reservations of a pool", read) {
-            Err(FsError::NotFound) => "is not there",
-            Err(FsError::Corrupt(_)) => "is illegible",
-            other => return other,
+        let read = self.run("read the reservations of a pool", read);
+        let damage = match &read {
+            Err(FsError::NotFound) => Some(Damage::ReservationsGone),
+            Err(FsError::Corrupt(_)) => Some(Damage::ReservationsIllegible),
+            Err(FsError::Backing { source, .. }) => Damage::of_reservations(source.kind()),
+            _ => None,
         };
-        let file = self.config.directory.join(reservation::FILE);
-        Err(FsError::corrupt(format!("{} {why}; restore it from a copy", file.display())))
+        damage.map_or(read, |damage| Err(self.damaged(damage)))
     }
 
     pub fn object_id(&self, sequence: u64) -> FsResult<ObjectId> {
@@ -249,11 +250,11 @@ impl Pool {
 
     /// The pool is there, and the directory of its objects is not.
     pub fn objects_gone(&self) -> FsError {
-        let objects = self.config.directory.join(path::OBJECTS);
-        FsError::corrupt(format!(
-            "{} is not there; restore it from a copy, or make it anew (mkdir) if what was in it is lost",
-            objects.display()
-        ))
+        self.damaged(Damage::ObjectsGone)
+    }
+
+    pub fn damaged(&self, damage: Damage) -> FsError {
+        damage.error(&self.config.directory)
     }
 
     /// An object and its file: the one that is ready, or a new one.
@@ -515,19 +516,21 @@ impl Pool {
 
     pub fn report(&self) -> PoolSpace {
         let space = self.space().unwrap_or_default();
+        let damage = if self.health.is_failed() { None } else { self.free.damage() };
         PoolSpace {
             id: self.config.id,
             name: self.config.name.clone(),
             tier: self.config.tier,
             health: self.health.report(),
             silent: self.free.silent(),
+            damage: damage.map(|damage| damage.tell(&self.config.directory)),
             space,
             ready: self.ready.len(),
         }
     }
 
-    /// syncfs, and the logs of owners, which alone know what is lost of them. An error is told to everyone who asked before it was
-    /// known, because the kernel tells it once.
+    /// The logs of owners, which alone know what is lost of them, and syncfs for all else, their directories too. An error is told
+    /// to everyone who asked before it was known, because the kernel tells it once.
     pub fn sync(&self) -> FsResult<()> {
         let before = self.failed_syncs.load(Ordering::Acquire);
         let _alone = self.syncing.lock();

@@ -13,6 +13,7 @@ use std::{
 use cofs_types::{FsError, FsResult, InodeId, ObjectId, Timestamp};
 
 use crate::{
+    damage::Damage,
     object_file::stat_of,
     owner,
     path::{self, DirectoryNumber},
@@ -45,8 +46,12 @@ pub fn scan(pool: &Pool, visit: Visit<'_>) -> FsResult<()> {
     let lowest = pool.ready.lowest().unwrap_or(u64::MAX);
     let driver_from = lowest.min(look_from);
     let mut scan = Scan { pool, driver_from, visit };
-    if scan.open(path::OBJECTS)?.is_none() {
-        return Err(pool.objects_gone());
+    match scan.open(path::OBJECTS) {
+        Ok(None) => return Err(pool.objects_gone()),
+        Err(FsError::Backing { source, .. }) if source.kind() == io::ErrorKind::NotADirectory => {
+            return Err(pool.damaged(Damage::ObjectsNoDirectory));
+        }
+        other => drop(other?),
     }
     for top in scan.directories(path::OBJECTS, path::parse_top)? {
         for middle in scan.directories(&path::top_path(top), path::parse_index)? {

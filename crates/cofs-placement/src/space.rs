@@ -10,10 +10,12 @@ use crate::{Tier, store::Space};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PoolHealth {
     Healthy,
-    /// Its identity cannot be read, or is another's; `why` says which. Looked at again at most once a second.
+    /// Its identity cannot be read, or is another's; `why` says which, `advice` what to do where that follows from it. Looked at
+    /// again at most once a second.
     Failed {
         errno: i32,
         why: String,
+        advice: Option<&'static str>,
     },
 }
 
@@ -26,6 +28,8 @@ pub struct PoolSpace {
     pub health: PoolHealth,
     /// For how long it has not said how much space it has, if that is unusually long: whatever is asked of it may take as long.
     pub silent: Option<Duration>,
+    /// What is lost of it, and what to do, where no object can be made in it for that; it is there, and may be read.
+    pub damage: Option<String>,
     /// Zero while the pool is failed. At most a second old, if it is not silent.
     pub space: Space,
     /// Objects created ahead of need.

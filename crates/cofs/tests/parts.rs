@@ -4,7 +4,7 @@ mod common;
 
 use std::{fs, os::unix::fs::symlink, path::Path};
 
-use common::{cofs, format, path_str, refused, run, scratch};
+use common::{Mounted, cofs, format, path_str, refused, run, scratch, skip, wait_for};
 
 #[test]
 fn a_newer_or_malformed_configuration_is_refused_by_every_verb() {
@@ -201,19 +201,71 @@ fn a_pool_without_its_reservations_is_told_with_their_path() {
     let store = format(&root);
     let file = Path::new(&store).join("pool/reservations");
     let sound = fs::read(&file).unwrap();
-    for (damage, why) in [(None, "is not there"), (Some(&b"rubbish"[..]), "is illegible")] {
+    let damages: [(fn(&Path) -> std::io::Result<()>, &str); 3] = [
+        (|_| Ok(()), "is not there"),
+        (|file| fs::write(file, "rubbish"), "is illegible"),
+        (|file| fs::create_dir(file), "is not a file"),
+    ];
+    for (damage, why) in damages {
         fs::remove_file(&file).unwrap();
-        if let Some(bytes) = damage {
-            fs::write(&file, bytes).unwrap();
-        }
+        damage(&file).unwrap();
         let output = cofs(&["fsck", &store]).output().unwrap();
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
         assert_eq!(output.status.code(), Some(12), "{said}");
         let line = format!("{} {why}; restore it from a copy", file.display());
         assert!(said.lines().next().is_some_and(|first| first.contains(&line)), "{said}");
+        assert_eq!(pool_of(&store), ("damaged".into(), Some(line)));
+        let _ = fs::remove_dir(&file);
         fs::write(&file, &sound).unwrap();
     }
     run(&["fsck", &store]);
+    assert_eq!(pool_of(&store), ("healthy".into(), None));
+}
+
+/// What `cofs status` says of a volume's only pool: how it is, and why.
+fn pool_of(place: &str) -> (String, Option<String>) {
+    let status: serde_json::Value =
+        serde_json::from_str(&run(&["status", place, "--output", "json"])).unwrap();
+    let text = |field: &str| status["pools"][0][field].as_str().map(str::to_owned);
+    (text("health").unwrap(), text("why"))
+}
+
+#[test]
+fn a_pool_that_may_not_be_read_is_told_without_numbers() {
+    let root = scratch();
+    let store = format(&root);
+    fs::remove_dir_all(format!("{store}/pool")).unwrap();
+    fs::write(format!("{store}/pool"), "").unwrap();
+    let (health, why) = pool_of(&store);
+    assert_eq!(
+        (health.as_str(), why.as_deref()),
+        ("failed", Some("cofs-pool.toml cannot be read: Not a directory"))
+    );
+}
+
+#[test]
+fn a_mounted_volume_tells_what_its_pool_has_lost() {
+    if skip() {
+        return;
+    }
+    let root = scratch();
+    let store = format(&root);
+    let mounted = Mounted::new(&root, &store, &[]);
+    let (file, away) = (format!("{store}/pool/reservations"), path_str(&root, "away"));
+    fs::rename(&file, &away).unwrap();
+    wait_for("it is told", || pool_of(mounted.dir.to_str().unwrap()).0 == "damaged");
+    fs::rename(&away, &file).unwrap();
+    wait_for("it is well again", || pool_of(mounted.dir.to_str().unwrap()).0 == "healthy");
+    mounted.unmount();
+}
+
+#[test]
+fn advice_does_not_depend_on_what_directories_are_called() {
+    let root = scratch();
+    let store = path_str(&root, "one; two");
+    run(&["format", &store]);
+    fs::remove_dir_all(format!("{store}/meta")).unwrap();
+    refused(root.path(), &["status", &store], 1, &["there is no metadata in", "; if they were moved say so"]);
 }
 
 #[test]
@@ -222,13 +274,17 @@ fn a_pool_without_its_objects_is_told_and_may_begin_anew() {
     let store = format(&root);
     let objects = Path::new(&store).join("pool/objects");
     fs::remove_dir(&objects).unwrap();
-    let output = cofs(&["fsck", &store]).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert_eq!(output.status.code(), Some(12), "{said}");
-    assert!(
-        said.contains(&format!("{} is not there", objects.display())) && said.contains("mkdir"),
-        "{said}"
-    );
+    for why in ["is not there", "is not a directory"] {
+        let output = cofs(&["fsck", &store]).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert_eq!(output.status.code(), Some(12), "{said}");
+        assert!(said.contains(&format!("{} {why}", objects.display())) && said.contains("mkdir"), "{said}");
+        let (health, told) = pool_of(&store);
+        assert_eq!(health, "damaged");
+        assert!(told.as_ref().is_some_and(|told| said.contains(told)), "{told:?} is not in {said}");
+        fs::write(&objects, "").unwrap();
+    }
+    fs::remove_file(&objects).unwrap();
     fs::create_dir(&objects).unwrap();
     run(&["fsck", &store]);
 }

@@ -47,15 +47,15 @@ pub(super) fn errno(error: &rocksdb::Error) -> Option<Errno> {
 /// `doing` is what was being done.
 pub(super) fn engine_error(doing: &str, error: &rocksdb::Error) -> EngineError {
     let errno = errno(error).map(Errno::raw_os_error);
-    EngineError { what: format!("{doing}: {error}").into(), errno }
+    EngineError { what: format!("{doing}: {error}").into(), errno, advice: None }
 }
 
 pub(super) fn from_errno(what: impl AsRef<str>, errno: Errno) -> EngineError {
-    EngineError { what: what.as_ref().into(), errno: Some(errno.raw_os_error()) }
+    EngineError { what: what.as_ref().into(), errno: Some(errno.raw_os_error()), advice: None }
 }
 
 pub(super) fn from_io(doing: &str, error: &std::io::Error) -> EngineError {
-    EngineError { what: format!("{doing}: {error}").into(), errno: error.raw_os_error() }
+    EngineError { what: format!("{doing}: {error}").into(), errno: error.raw_os_error(), advice: None }
 }
 
 /// Whether there was no space.

@@ -140,11 +140,8 @@ fn open_for_reading(
             });
         }
     }
-    let text = format!(
-        "the metadata in {} is changed too fast to be looked at; unmount it first",
-        options.directory.display()
-    );
-    Err(from_errno(text, Errno::BUSY))
+    let text = format!("the metadata in {} is changed too fast to be looked at", options.directory.display());
+    Err(from_errno(text, Errno::BUSY).advise("unmount it first"))
 }
 
 /// Opens a store; where there is no space left for that, with the space set aside.
@@ -203,9 +200,8 @@ fn open_db(rocksdb: &Options, options: &EmbeddedOptions) -> Result<DB, EngineErr
 }
 
 fn in_use(directory: &Path) -> EngineError {
-    let text =
-        format!("the metadata in {} is in use by another process; unmount it first", directory.display());
-    from_errno(text, Errno::BUSY)
+    let text = format!("the metadata in {} is in use by another process", directory.display());
+    from_errno(text, Errno::BUSY).advise("unmount it first")
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -249,10 +245,9 @@ fn check_marker(directory: &Path, text: &str) -> Result<u32, EngineError> {
         Some(version @ VERSION_BEFORE..=VERSION) => Ok(version),
         Some(newer) => {
             let directory = directory.display();
-            let text = format!(
-                "the metadata in {directory} has version {newer}, this cofs reads version {VERSION}; use a newer cofs"
-            );
-            Err(from_errno(text, Errno::INVAL))
+            let text =
+                format!("the metadata in {directory} has version {newer}, this cofs reads version {VERSION}");
+            Err(from_errno(text, Errno::INVAL).advise("use a newer cofs"))
         }
         None => Err(foreign(directory)),
     }
@@ -276,10 +271,10 @@ fn write_marker(directory: &Path, version: u32) -> io::Result<()> {
 
 fn foreign(directory: &Path) -> EngineError {
     let text = format!(
-        "{} is not a cofs metadata directory (something else is in it, or its file {MARKER} is damaged); name another, or restore that file from a copy",
+        "{} is not a cofs metadata directory (something else is in it, or its file {MARKER} is damaged)",
         directory.display()
     );
-    from_errno(text, Errno::INVAL)
+    from_errno(text, Errno::INVAL).advise("name another, or restore that file from a copy")
 }
 
 fn missing(directory: &Path) -> EngineError {
@@ -288,19 +283,17 @@ fn missing(directory: &Path) -> EngineError {
 }
 
 fn without_journal(directory: &Path) -> EngineError {
-    let text = format!(
-        "the metadata in {} lacks its journal (its files journal-N are gone); put them back, or load a dump into a new volume",
-        directory.display()
-    );
-    from_errno(text, Errno::UCLEAN)
+    let text =
+        format!("the metadata in {} lacks its journal (its files journal-N are gone)", directory.display());
+    from_errno(text, Errno::UCLEAN).advise("put them back, or load a dump into a new volume")
 }
 
 fn half_made(directory: &Path) -> EngineError {
     let text = format!(
-        "the metadata in {} was never completed, or has lost its file {CURRENT}; put that back, or empty the directory and load a dump",
+        "the metadata in {} was never completed, or has lost its file {CURRENT}",
         directory.display()
     );
-    from_errno(text, Errno::UCLEAN)
+    from_errno(text, Errno::UCLEAN).advise("put that back, or empty the directory and load a dump")
 }
 
 fn at(directory: &Path, error: &io::Error) -> EngineError {

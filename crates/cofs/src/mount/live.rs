@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use super::mountinfo::{self, Mount};
 use crate::{
-    failure::{Done, Failure},
+    failure::{Done, Failure, without_numbers},
     volume::open::{Found, find},
 };
 
@@ -87,6 +87,7 @@ fn real_path(path: &Path) -> io::Result<PathBuf> {
 /// The volume's state, with what only the outside knows: its store.
 pub fn status(mount: &Mount) -> Done<Value> {
     let mut status = ask(&mount.point, STATUS)?;
+    plain_reasons(&mut status);
     if let Some(fields) = status.as_object_mut() {
         let uuid = fields.remove("volume").unwrap_or(Value::Null);
         let report = fields.remove("mount");
@@ -97,6 +98,16 @@ pub fn status(mount: &Mount) -> Done<Value> {
         fields.insert("mount".into(), report.unwrap_or(Value::Null));
     }
     Ok(status)
+}
+
+/// The reasons of its pools as people read them.
+pub fn plain_reasons(status: &mut Value) {
+    let pools = status.get_mut("pools").and_then(Value::as_array_mut);
+    for why in pools.into_iter().flatten().filter_map(|pool| pool.get_mut("why")) {
+        if let Value::String(text) = why {
+            *text = without_numbers(text);
+        }
+    }
 }
 
 /// What an inode is and where its bytes are. `path` lies in a mounted volume.
@@ -110,7 +121,8 @@ pub fn collect(mount: &Mount) -> Done {
         Errno::PERM => Failure::new(format!(
             "{} may only be collected by root and by who mounted it",
             mount.point.display()
-        )),
+        ))
+        .next("have one of them do it; a mounted volume does it by itself, too, a little later"),
         Errno::ROFS => {
             let shown = mount.point.display();
             Failure::new(format!("{shown} is mounted read-only, and nothing is removed there"))

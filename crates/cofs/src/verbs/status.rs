@@ -67,6 +67,7 @@ fn unmounted(found: Found) -> Done<Value> {
     let status = tool.status();
     tool.close()?;
     let mut status = status?;
+    live::plain_reasons(&mut status);
     if let Some(fields) = status.as_object_mut() {
         fields.remove("volume");
         fields.remove("uptime_secs");

@@ -138,9 +138,10 @@ fn unread_pool(placement: &Placement, id: PoolId, error: &FsError) -> Contradict
     let (name, health) = pool.map_or_else(Default::default, |pool| (pool.name, Some(pool.health)));
     // A pool that is away says why better than what was asked of it.
     let why = match health {
-        Some(PoolHealth::Failed { why, .. }) => {
+        Some(PoolHealth::Failed { why, advice, .. }) => {
             let directory = placement.pool_path(id).unwrap_or(Path::new(""));
-            format!("{}: {why}; mend that, or say where it is now (cofs config)", directory.display())
+            let advice = advice.unwrap_or("mend that, or say where it is now (cofs config)");
+            format!("{}: {why}; {advice}", directory.display())
         }
         _ => error.to_string(),
     };

@@ -90,17 +90,15 @@ pub fn refuse_foreign(engine: &dyn Engine, config: &Config) -> Done {
 /// Refuses a directory that is not this pool of the volume `uuid`, or that this program cannot read.
 pub fn refuse_foreign_pool(store: &Path, uuid: Uuid, pool: &Pool) -> Done {
     let config = pool_config(store, pool);
-    let (errno, why) = match Placement::look_at_pool(&config, uuid) {
-        PoolHealth::Healthy => return Ok(()),
-        PoolHealth::Failed { errno, why } => (Errno::from_raw_os_error(errno), why),
+    let PoolHealth::Failed { errno, why, advice } = Placement::look_at_pool(&config, uuid) else {
+        return Ok(());
     };
     let shown = config.directory.display();
-    let failure = Failure::new(format!("cannot take {shown} for the pool {}: {why}", pool.name));
-    Err(match errno {
-        _ if why.contains("; ") => failure,
-        Errno::ACCESS | Errno::PERM => failure.next("do it as its owner or as root"),
-        _ => failure.next("name the directory that was moved"),
-    })
+    let advice = advice.unwrap_or(match Errno::from_raw_os_error(errno) {
+        Errno::ACCESS | Errno::PERM => "do it as its owner or as root",
+        _ => "name the directory that was moved",
+    });
+    Err(Failure::new(format!("cannot take {shown} for the pool {}: {why}", pool.name)).next(advice))
 }
 
 /// Their key was drawn when a volume was formatted, and stands in its configuration and in its metadata.
@@ -162,11 +160,9 @@ pub fn open_placement_to_look(store: &Path, config: &Config) -> FsResult<Placeme
     Placement::open_for_reading(&pool_configs(store, config), config.uuid)
 }
 
-/// The engine's words, which name its directory; where they do not say what to do, that.
+/// The engine's words, which name its directory, and its advice; where it has none, what the errno suggests.
 fn engine_failure(error: EngineError) -> Failure {
-    let text = error.to_string();
-    let next = match error.errno.map(Errno::from_raw_os_error) {
-        _ if text.contains("; ") => None,
+    let next = error.advice.or(match error.errno.map(Errno::from_raw_os_error) {
         Some(Errno::NOENT | Errno::NOTDIR) => Some(
             "if they were moved say so (cofs config STORE meta=DIR), if they are lost load a dump (cofs load STORE FILE)",
         ),
@@ -179,10 +175,11 @@ fn engine_failure(error: EngineError) -> Failure {
         Some(Errno::ROFS) => Some("who only wants to look needs no writing: cofs mount -o ro"),
         Some(Errno::NOSPC | Errno::DQUOT) => Some("make room there and try again"),
         _ => None,
-    };
+    });
+    let failure = Failure::new(&*error.what);
     match next {
-        Some(next) => Failure::new(text).next(next),
-        None => Failure::new(text),
+        Some(next) => failure.next(next),
+        None => failure,
     }
 }
 

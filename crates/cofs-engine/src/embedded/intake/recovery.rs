@@ -92,10 +92,10 @@ fn check_chain(directory: &Path, live: &[(u32, Header)]) -> Result<(), EngineErr
         return Ok(());
     }
     let text = format!(
-        "a part of the metadata's journal in {} is missing (a file journal-N was removed or damaged); put it back, or load a dump into a new volume",
+        "a part of the metadata's journal in {} is missing (a file journal-N was removed or damaged)",
         directory.display(),
     );
-    Err(from_errno(text, Errno::UCLEAN))
+    Err(from_errno(text, Errno::UCLEAN).advise("put it back, or load a dump into a new volume"))
 }
 
 /// The newest segment's generation; 0: none.
