@@ -9,6 +9,7 @@ mod failure;
 mod mount;
 mod output;
 mod progress;
+mod staged;
 mod verbs;
 mod volume;
 

@@ -1,17 +1,18 @@
 //! `cofs dump`: all metadata of a volume as one stream.
 
 use std::{
-    fs::{self, File},
     io::{self, BufWriter, Write},
-    path::{Path, PathBuf},
+    path::PathBuf,
 };
 
-use cofs_namespace::dump::{Totals, dump};
+use cofs_namespace::dump::dump;
+use cofs_types::FsError;
 
 use crate::{
     failure::{Done, Failure, Within},
     progress::Progress,
-    volume::{config::sync_parent, lock::Purpose, open::find, parts::open_engine_read_only},
+    staged::Staged,
+    volume::{lock::Purpose, open::find, parts::open_engine_read_only},
 };
 
 /// Write all metadata of a volume that is not mounted: for backups, and to move it (cofs load).
@@ -31,9 +32,12 @@ pub fn run(args: &Args, progress: Progress) -> Done {
     let locked = find(&args.store)?.lock(Purpose::Look)?;
     let engine = open_engine_read_only(&locked.store, &locked.config)?;
     let sign = progress.bytes("writing the metadata:", None);
-    let write = |out: &mut dyn Write| Ok(dump(&engine, &mut sign.wrap_write(out))?);
+    let write = |out: &mut dyn Write| dump(&engine, &mut sign.wrap_write(out)).map_err(cut_short);
     let totals = match &args.file {
-        Some(file) => write_to(file, write)?,
+        Some(file) => {
+            let (staged, totals) = Staged::write(file, write)?;
+            staged.place().map(|()| totals)?
+        }
         None => {
             let mut out = BufWriter::new(io::stdout().lock());
             let totals = write(&mut out).within("standard output")?;
@@ -46,47 +50,14 @@ pub fn run(args: &Args, progress: Progress) -> Done {
     Ok(())
 }
 
-/// A file is replaced as a whole. Anything else, such as a FIFO or a device, is written to: a file in its place would be a loss.
-fn write_to(path: &Path, write: impl FnOnce(&mut dyn Write) -> Done<Totals>) -> Done<Totals> {
-    // What a symbolic link leads to, not the link.
-    let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    if fs::metadata(&path).is_ok_and(|at| !at.is_file()) {
-        let file = File::options().write(true).open(&path);
-        return write_file(file.map_err(|error| cannot_write(&path, &error))?, &path, write);
-    }
-    let temporary = temporary(&path);
-    let file = File::options().write(true).create_new(true).open(&temporary);
-    let file = file.map_err(|error| cannot_write(&temporary, &error))?;
-    let written = write_file(file, &temporary, write).and_then(|totals| {
-        fs::rename(&temporary, &path)
-            .and_then(|()| sync_parent(&std::path::absolute(&path)?))
-            .map_err(|error| cannot_write(&path, &error))
-            .map(|()| totals)
-    });
-    if written.is_err() {
-        let _ = fs::remove_file(&temporary);
-    }
-    written
-}
-
-fn cannot_write(path: &Path, error: &io::Error) -> Failure {
-    Failure::io("cannot write", path, error)
-}
-
-/// A name beside `file` that nobody else has.
-fn temporary(file: &Path) -> PathBuf {
-    let mut name = file.as_os_str().to_owned();
-    name.push(format!(".{}.new", std::process::id()));
-    name.into()
-}
-
-fn write_file(file: File, path: &Path, write: impl FnOnce(&mut dyn Write) -> Done<Totals>) -> Done<Totals> {
-    let mut out = BufWriter::new(file);
-    let totals = write(&mut out).within(path.display())?;
-    let file = out.into_inner().map_err(|error| cannot_write(path, error.error()))?;
-    match file.sync_all() {
-        // A device or a FIFO may have nothing to sync.
-        Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(totals),
-        synced => synced.map_err(|error| cannot_write(path, &error)).map(|()| totals),
+/// A reader that goes away is an error, unlike for verbs that only tell something: what comes after it in a pipe may make a sound
+/// file of half a dump, and the status of a pipe is that of its last program.
+fn cut_short(error: FsError) -> Failure {
+    match &error {
+        FsError::Backing { source, .. } if source.kind() == io::ErrorKind::BrokenPipe => {
+            Failure::new("its reader has gone, and what it has read is no whole dump")
+                .next("have all of it read, or write to a file (-o FILE)")
+        }
+        _ => error.into(),
     }
 }
