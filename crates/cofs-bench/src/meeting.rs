@@ -145,7 +145,7 @@ pub fn connect(
     loop {
         // A name may become known while a job starts, too.
         let tried = place.to_socket_addrs().and_then(|mut addresses| {
-            let none = || io::Error::new(ErrorKind::NotFound, "no such host");
+            let none = || io::Error::other("no such host");
             let address = addresses.next().ok_or_else(none)?;
             TcpStream::connect_timeout(&address, patience.max(TRY_EVERY))
         });

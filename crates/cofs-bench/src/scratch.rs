@@ -14,6 +14,8 @@ use crate::{Need, Suite};
 const PREFIX: &str = "cofs-bench-";
 /// What stands in every new file system of the ext family.
 const NOTHING: &str = "lost+found";
+/// What to do where there is too little.
+const LESS: &str = "make room there, name another directory, or have less done";
 
 /// A run's own place. It goes with all that is left in it when the run is through; what a run that failed leaves
 /// stays until somebody wants it removed.
@@ -31,11 +33,9 @@ impl Scratch {
         }
         let path = place(target, suite, round);
         if !suite.finds() {
-            fs::create_dir(&path).map_err(|error| {
-                io::Error::new(
-                    error.kind(),
-                    format!("a directory for the bench, {}: {error}", path.display()),
-                )
+            fs::create_dir(&path).map_err(|error| match error.kind() {
+                io::ErrorKind::AlreadyExists => earlier(target, &path.display().to_string()),
+                _ => unwritable(target, error),
             })?;
         }
         Ok(Self { path, is_directory: true })
@@ -64,7 +64,9 @@ fn remove(path: &Path) -> io::Result<()> {
 
 /// What runs left in `target`: those that failed, and those that were told to leave their files.
 pub fn left(target: &Path) -> io::Result<Vec<PathBuf>> {
-    is_directory(target)?;
+    if !is_directory(target)? {
+        return Err(no_directory(target));
+    }
     let told = |error| of(target, error);
     let mut left = Vec::new();
     for entry in fs::read_dir(target).map_err(told)? {
@@ -100,8 +102,12 @@ fn place(target: &Path, suite: &dyn Suite, round: usize) -> PathBuf {
 pub fn ready(target: &Path, beside: bool) -> io::Result<()> {
     match is_directory(target)? {
         true => writable(target).and_then(|()| empty(target, beside).map_err(|error| of(target, error))),
-        false => Err(io::Error::other(format!("{} is not a directory", target.display()))),
+        false => Err(no_directory(target)),
     }
+}
+
+fn no_directory(target: &Path) -> io::Error {
+    io::Error::other(format!("{} is not a directory; name one", target.display()))
 }
 
 fn of(target: &Path, error: io::Error) -> io::Error {
@@ -113,19 +119,25 @@ fn is_directory(target: &Path) -> io::Result<bool> {
         Ok(found) => Ok(found.is_dir()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let text = format!("{} is not there: make it, or mount what is to be measured", target.display());
-            Err(io::Error::new(io::ErrorKind::NotFound, text))
+            Err(io::Error::other(text))
         }
         Err(error) => Err(of(target, error)),
     }
 }
 
 fn writable(target: &Path) -> io::Result<()> {
-    access(target, Access::WRITE_OK | Access::EXEC_OK).map_err(|error| {
-        io::Error::other(format!(
+    access(target, Access::WRITE_OK | Access::EXEC_OK).map_err(|error| unwritable(target, error.into()))
+}
+
+/// access(2) may have said otherwise: it does not know of all that stands in the way (of root, in /proc, where there is no room).
+fn unwritable(target: &Path, error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => of(target, error),
+        _ => io::Error::other(format!(
             "{} is not writable: {error}; name a directory in which you may make one",
             target.display()
-        ))
-    })
+        )),
+    }
 }
 
 /// Whether the suite can work in `target`. Writes nothing.
@@ -140,7 +152,10 @@ pub fn check(target: &Path, suite: &dyn Suite, processes: usize, beside: bool) -
     if suite.finds() {
         return match own.is_dir() {
             true => Ok(()),
-            false => Err(io::Error::other(format!("no earlier run left its files: no {}", own.display()))),
+            false => Err(io::Error::other(format!(
+                "no earlier run left its files: no {}; have one write them and leave them first",
+                own.display()
+            ))),
         };
     }
     empty(target, beside).map_err(|error| of(target, error))?;
@@ -160,12 +175,15 @@ fn empty(target: &Path, beside: bool) -> io::Result<()> {
     }
     match left.is_empty() || beside {
         true => Ok(()),
-        false => Err(io::Error::other(format!(
-            "files of an earlier run are left: {}; `cofs bench clean {}` removes them",
-            left.join(", "),
-            target.display()
-        ))),
+        false => Err(earlier(target, &left.join(", "))),
     }
+}
+
+fn earlier(target: &Path, left: &str) -> io::Error {
+    io::Error::other(format!(
+        "files of an earlier run are left: {left}; `cofs bench clean {}` removes them",
+        target.display()
+    ))
 }
 
 fn space(target: &Path, need: Need) -> io::Result<()> {
@@ -173,12 +191,13 @@ fn space(target: &Path, need: Need) -> io::Result<()> {
     let free = has.f_bavail.saturating_mul(has.f_frsize);
     if need.bytes > free {
         let [needed, free] = [need.bytes, free].map(show_size);
-        let text = format!("not enough space: {needed} are needed, {free} are free");
+        let text = format!("not enough space: {needed} are needed, {free} are free; {LESS}");
         return Err(io::Error::other(text));
     }
     // File systems that make inodes as they go say that they have none, or none free.
     if has.f_files > 0 && has.f_favail > 0 && need.inodes > has.f_favail {
-        let text = format!("not enough inodes: {} are needed, {} are free", need.inodes, has.f_favail);
+        let text =
+            format!("not enough inodes: {} are needed, {} are free; {LESS}", need.inodes, has.f_favail);
         return Err(io::Error::other(text));
     }
     Ok(())
@@ -187,6 +206,16 @@ fn space(target: &Path, need: Need) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_directory_that_cannot_be_written_is_told_with_what_to_do() {
+        // As root access(2) lets us, and mkdir(2) does not.
+        let error = Scratch::new(Path::new("/proc"), &crate::Metarates::new(1), 0).err().unwrap().to_string();
+        assert!(
+            error.starts_with("/proc is not writable: ") && error.contains("; name a directory"),
+            "{error}"
+        );
+    }
 
     #[test]
     fn each_round_works_under_a_name_that_no_mount_remembers() {

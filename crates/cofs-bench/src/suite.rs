@@ -203,7 +203,7 @@ pub trait Suite: Send {
     ///
     /// Errors: one line that says why not.
     fn takes(&self, target: &Path, _processes: usize) -> Result<(), String> {
-        Err(format!("{} is not a directory", target.display()))
+        Err(format!("{} is not a directory; name one", target.display()))
     }
 
     /// The result in the form of the program that the suite follows; `target` is 0 for the first directory, 1

@@ -3,8 +3,9 @@
 //! The line says what failed, for whom, why, and what to do next. Exit codes: 0 done; 1 failed, nothing
 //! changed unless the line says so; 2 wrong usage (clap's); `fsck` has those of fsck(8).
 
-use std::{fmt, io, path::Path, process::ExitCode};
+use std::{error::Error, fmt, io, path::Path, process::ExitCode};
 
+use cofs_fuse::MountError;
 use cofs_types::FsError;
 use rustix::io::Errno;
 
@@ -69,6 +70,7 @@ fn remedy(error: &io::Error) -> Option<&'static str> {
             Some("have that file system mounted for writing, or name another place")
         }
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Some("make room there and try again"),
+        io::ErrorKind::FileTooLarge => Some("have the limit raised (ulimit -f), or name another place"),
         io::ErrorKind::NotFound => Some("look at the path's spelling, or make what is missing first"),
         io::ErrorKind::NotADirectory => {
             Some("name another path: what comes before its last part must be directories")
@@ -81,8 +83,7 @@ fn remedy(error: &io::Error) -> Option<&'static str> {
 
 /// An I/O error's words without `(os error 13)`, beginning small, as they follow a colon.
 pub fn plain(error: &io::Error) -> String {
-    let text = error.to_string();
-    let text = text.split(" (os error").next().unwrap_or_default();
+    let text = without_numbers(&error.to_string());
     let mut chars = text.chars();
     chars.next().map(|first| first.to_lowercase().chain(chars).collect()).unwrap_or_default()
 }
@@ -112,11 +113,14 @@ impl fmt::Display for Failure {
 
 impl From<FsError> for Failure {
     fn from(error: FsError) -> Self {
-        let failure = Self::new(error.to_string());
-        match error {
-            FsError::NoSpace | FsError::QuotaExceeded => failure.next("make room there and try again"),
-            _ => failure,
-        }
+        let next = match &error {
+            FsError::NoSpace | FsError::QuotaExceeded => remedy(&io::ErrorKind::StorageFull.into()),
+            FsError::ReadOnly => remedy(&io::ErrorKind::ReadOnlyFilesystem.into()),
+            FsError::FileTooLarge => remedy(&io::ErrorKind::FileTooLarge.into()),
+            FsError::Backing { source, .. } => remedy(source),
+            _ => None,
+        };
+        Self { next: next.map(str::to_owned), ..Self::new(error.to_string()) }
     }
 }
 
@@ -133,7 +137,14 @@ impl<T, E: Into<Failure>> Within<T> for Result<T, E> {
 
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
-        Self::new(plain(&error))
+        Self { next: remedy(&error).map(str::to_owned), ..Self::new(plain(&error)) }
+    }
+}
+
+impl From<MountError> for Failure {
+    fn from(error: MountError) -> Self {
+        let cause = error.source().and_then(|source| source.downcast_ref::<io::Error>());
+        Self { next: cause.and_then(remedy).map(str::to_owned), ..Self::new(error.to_string()) }
     }
 }
 
@@ -163,7 +174,18 @@ mod tests {
     }
 
     #[test]
+    fn an_error_of_a_file_system_has_a_remedy_however_it_comes() {
+        for number in [13, 28, 30, 122] {
+            let error = || io::Error::from_raw_os_error(number);
+            let said = [Failure::from(error()), FsError::from_io("do", error()).into()];
+            assert!(said.iter().all(|failure| failure.to_string().contains("; ")), "{said:?}");
+        }
+    }
+
+    #[test]
     fn an_errno_reads_as_part_of_a_sentence() {
         assert_eq!(plain(&io::Error::from_raw_os_error(13)), "permission denied");
+        let told = io::Error::other("A: denied (os error 13); name another");
+        assert_eq!(plain(&told), "a: denied; name another", "what follows the number is told, too");
     }
 }

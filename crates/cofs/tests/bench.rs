@@ -59,6 +59,9 @@ fn what_cannot_be_measured_is_told_in_one_line_and_nothing_is_written() {
         (&["tree", "--seconds", "1", directory], "--files does"),
         (&["btio", "-p", "3", directory], "not a square"),
         (&["report", "/nonexistent"], "/nonexistent"),
+        (&["metarates", "--beside", "/proc"], "; "),
+        (&["metarates", "/dev/null"], "; name one"),
+        (&["clean", "/dev/null"], "; name one"),
     ] {
         let output = cofs(&[&["bench"], words].concat()).output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr);

@@ -2,9 +2,13 @@
 
 mod common;
 
-use std::{fs, os::unix::fs::symlink, path::Path};
+use std::{
+    fs,
+    os::unix::fs::{PermissionsExt, symlink},
+    path::Path,
+};
 
-use common::{cofs, format, path_str, refused, run, scratch};
+use common::{cofs, contents, format, path_str, powerless, refused, run, scratch, unwritable};
 
 /// Wrong usage: one line, and the exit code is 2; who says nothing at all is shown the help.
 #[track_caller]
@@ -301,6 +305,81 @@ fn man_pages_and_completions_cover_every_verb() {
     for shell in ["bash", "zsh", "fish"] {
         let output = cofs(&["completions", shell]).output().unwrap();
         assert!(String::from_utf8_lossy(&output.stdout).contains("fsck"), "{shell}");
+    }
+}
+
+#[test]
+fn a_directory_that_may_not_be_written_is_told_with_what_to_do() {
+    let root = scratch();
+    let dir = unwritable(&root);
+    let (store, closed) = (format(&root), path_str(&root, "closed"));
+    fs::create_dir(&closed).unwrap();
+    fs::set_permissions(&closed, fs::Permissions::from_mode(0)).unwrap();
+    for (line, why, next) in [
+        (
+            &["bench", "metarates", &dir][..],
+            "is not writable: permission denied",
+            "name a directory in which you may",
+        ),
+        (
+            &["bench", "suite", &dir],
+            "is not writable: permission denied",
+            "name a directory in which you may",
+        ),
+        (&["man", "--dir", &dir], "permission denied", "do it as its owner"),
+        (&["mount", &store, &closed], "mount point", "do it as its owner"),
+        (&["format", &dir], "cannot make a volume in", "do it as its owner"),
+    ] {
+        let output = powerless(line).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{line:?}: {said}");
+        assert_eq!(said.trim_end().lines().count(), 1, "{said}");
+        for word in [line[line.len() - 1], why, "; ", next] {
+            assert!(said.to_lowercase().contains(&word.to_lowercase()), "`{word}` is missing in: {said}");
+        }
+        assert_eq!(fs::read_dir(&dir).unwrap().count(), 0, "{line:?}");
+    }
+}
+
+/// Any limit does for a full file system: the pages that still fitted are taken back, too.
+#[test]
+fn man_pages_that_do_not_fit_leave_nothing() {
+    let root = scratch();
+    fs::write(root.path().join("cofs-completions.1"), "older").unwrap();
+    let before = contents(root.path());
+    // Blocks are of 512 or 1024 bytes: some pages are smaller, some larger.
+    let line = "trap '' XFSZ; ulimit -f 8; exec \"$0\" man --dir \"$1\"";
+    let output = std::process::Command::new("sh")
+        .args(["-c", line, env!("CARGO_BIN_EXE_cofs"), root.path().to_str().unwrap()])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert_eq!(said.trim_end().lines().count(), 1, "{said}");
+    assert!(said.contains("/cofs-") && said.contains("file too large; "), "{said}");
+    assert!(before == contents(root.path()), "something was left");
+}
+
+#[test]
+fn a_dump_whose_reader_goes_away_does_not_pass_for_whole() {
+    let root = scratch();
+    let store = format(&root);
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let output = cofs(&["dump", &store]).stdout(writer).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert_eq!(
+        said,
+        "cofs dump: standard output: its reader has gone, and what it has read is no whole dump; \
+         have all of it read, or write to a file (-o FILE)\n"
+    );
+    let whole = cofs(&["dump", &store]).output().unwrap().stdout;
+    let (file, new) = (path_str(&root, "file"), path_str(&root, "new"));
+    let last_line = whole[..whole.len() - 1].iter().rposition(|byte| *byte == b'\n').unwrap() + 1;
+    for cut in [last_line, last_line + 5, whole.len() / 2] {
+        fs::write(&file, &whole[..cut]).unwrap();
+        refused(root.path(), &["load", &new, &file], 1, &["a whole file that cofs dump has written"]);
     }
 }
 

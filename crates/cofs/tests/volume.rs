@@ -32,6 +32,11 @@ fn a_live_volume_answers_for_its_store_and_for_its_paths() {
     assert!(large.to_string().contains("objects/"), "{large}");
     run(&["gc", mounted.dir.to_str().unwrap()]);
     run(&["gc", &store]);
+    for verb in ["fsck", "dump", "config"] {
+        let output = cofs(&[verb, mounted.dir.to_str().unwrap()]).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(said.contains(&format!("is no store: {store} is mounted there; unmount it")), "{said}");
+    }
     mounted.unmount();
     run(&["gc", &store]);
     assert_eq!(cofs(&["fsck", &store]).status().unwrap().code(), Some(0));

@@ -13,6 +13,7 @@ use crate::{
     failure::{Done, Failure, plain},
     output::{self, Format},
     progress::{Progress, Sign},
+    staged::Staged,
 };
 
 /// Measure a directory of any file system, or two in turns.
@@ -180,12 +181,12 @@ fn bench_suite(args: &SuiteArgs, form: Format, progress: Progress) -> Done {
     // Each test of the profile puts its own suite there.
     let options = options(Ior::default().into(), &args.common)?;
     if let Some(place) = options.place.as_ref().filter(|place| place.rank > 0) {
-        return join_profile(profile, &options, place).map_err(|error| failed(&error));
+        return join_profile(profile, &options, place).map_err(failed);
     }
     let sign = progress.count("measuring");
     let outcome = run_profile(profile, &options, &mut |step| show(&sign, step));
     drop(sign);
-    let outcome = outcome.map_err(|error| failed(&error))?;
+    let outcome = outcome.map_err(failed)?;
     match form {
         Format::Table => Ok(output::print(&score_table(&outcome))?),
         Format::Csv => Ok(output::print(&csv(&outcome.reports))?),
@@ -237,7 +238,7 @@ fn write_page(args: &PageArgs) -> Done {
     let heading = Heading { title: args.title.clone(), names: args.names.clone(), notes: args.notes.clone() };
     let page =
         page(&all, &heading).map_err(|error| Failure::new(format!("cannot draw the page: {error}")))?;
-    std::fs::write(&args.page, page).map_err(|error| Failure::io("cannot write", &args.page, &error))
+    Staged::of(&args.page, page.as_bytes())?.place()
 }
 
 fn parse_seconds(text: &str) -> Result<f64, String> {
@@ -247,13 +248,14 @@ fn parse_seconds(text: &str) -> Result<f64, String> {
     }
 }
 
-fn failed(error: &std::io::Error) -> Failure {
-    Failure::new(plain(error))
+/// Where the words carry no advice of their own, the error has the kind of its cause, of which there may be some.
+fn failed(error: std::io::Error) -> Failure {
+    error.into()
 }
 
 fn remove(directory: &Path, only_list: bool, form: Format) -> Done {
     let found = if only_list { left(directory) } else { clean(directory) };
-    let found = found.map_err(|error| failed(&error))?;
+    let found = found.map_err(failed)?;
     match form {
         Format::Table | Format::Csv => {
             found.iter().try_for_each(|path| Ok(output::print(&format!("{}\n", path.display()))?))
@@ -267,12 +269,12 @@ fn remove(directory: &Path, only_list: bool, form: Format) -> Done {
 fn bench<S: clap::Args + Clone + Into<Kind>>(args: &Measured<S>, form: Format, progress: Progress) -> Done {
     let options = options(args.suite.clone().into(), &args.common)?;
     if let Some(place) = options.place.as_ref().filter(|place| place.rank > 0) {
-        return join(&options, place).map_err(|error| failed(&error));
+        return join(&options, place).map_err(failed);
     }
     let sign = progress.count("measuring");
     let report = measure(&options, &mut |step| show(&sign, step));
     drop(sign);
-    let report = report.map_err(|error| failed(&error))?;
+    let report = report.map_err(failed)?;
     match form {
         Format::Table => Ok(output::print(&table(&report))?),
         Format::Csv => Ok(output::print(&csv(&[report]))?),

@@ -105,8 +105,9 @@ fn apply(config: &mut Config, store: &Path, key: &str, value: &str) -> Done {
             *pool = moved;
         }
         Some((pool, "tier")) => {
-            pool.tier = <Tier as clap::ValueEnum>::from_str(value, false)
-                .map_err(|_| Failure::usage(format!("tier `{value}` is neither flash nor disk")))?;
+            pool.tier = <Tier as clap::ValueEnum>::from_str(value, false).map_err(|_| {
+                Failure::usage(format!("tier `{value}` is neither flash nor disk")).next("write one of them")
+            })?;
         }
         _ => {
             return Err(Failure::new(format!("`{key}` is fixed when a volume is formatted"))

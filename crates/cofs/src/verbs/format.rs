@@ -60,7 +60,12 @@ pub fn run(args: &Args, form: Format) -> Done {
         inline_max: args.inline_max.0,
     };
     let (store, config) = format(&plan)?;
-    output::document(form, &describe(&store, &config)).map_err(Failure::from)?;
+    output::document(form, &describe(&store, &config)).map_err(|error| {
+        let shown = args.store.display();
+        Failure::from(error)
+            .within(format!("{shown} is formatted, but that cannot be told"))
+            .next(format!("cofs config {shown} shows it"))
+    })?;
     if form == Format::Table {
         eprintln!("Formatted. Mount it: cofs mount -d {} DIR", args.store.display());
     }

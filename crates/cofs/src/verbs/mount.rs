@@ -104,7 +104,7 @@ pub fn run(args: &Args) -> Done<ExitCode> {
     // Before the volume is opened, which may take a while.
     let point_options =
         cofs_fuse::MountOptions { non_empty: options.non_empty, ..cofs_fuse::MountOptions::default() };
-    cofs_fuse::check(&dir, &point_options).map_err(|error| Failure::new(error.to_string()))?;
+    cofs_fuse::check(&dir, &point_options)?;
     if args.background && !daemon::is_background() && line.is_none() {
         // Said here already, so that the lock's own words need not be read from a child.
         drop(found.lock_when_closed(purpose(&options))?);
@@ -265,7 +265,7 @@ impl Service<'_> {
             Ok(mount) => mount,
             Err(error) => {
                 cofs_fs::run(fs.detach())?;
-                return Err(Failure::new(error.to_string()));
+                return Err(error.into());
             }
         };
         fs.set_report(self.report(&mount));

@@ -10,7 +10,7 @@ use cofs_fuse::{Unmount, unmount};
 use rustix::process::geteuid;
 
 use crate::{
-    failure::{Done, Failure, plain},
+    failure::{Done, Failure},
     mount::{
         dead,
         mountinfo::{self, Mount},
@@ -93,7 +93,7 @@ fn refused(point: &Path, error: &std::io::Error) -> Failure {
             Failure::new(format!("{shown} is in use{by}"))
                 .next("close what is open there and try again, or add --lazy")
         }
-        _ => Failure::new(format!("cannot unmount {shown}: {}", plain(error))),
+        _ => Failure::io("cannot unmount", point, error),
     }
 }
 

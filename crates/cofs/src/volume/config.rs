@@ -17,7 +17,10 @@ use cofs_types::limits;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::failure::{Done, Failure};
+use crate::{
+    failure::{Done, Failure},
+    mount::mountinfo,
+};
 
 /// The version this program writes, and the newest it reads.
 pub const FORMAT_VERSION: u32 = 1;
@@ -203,6 +206,10 @@ fn absent(store: &Path, path: &Path, error: &io::Error) -> Failure {
     if !store.exists() {
         return Failure::new(format!("{shown} does not exist"))
             .next(format!("make a volume there: cofs format {shown}"));
+    }
+    if let Some(mounted) = store.canonicalize().ok().and_then(|point| mountinfo::at(&point).ok()?) {
+        return Failure::new(format!("{shown} is no store: {} is mounted there", mounted.source.display()))
+            .next(format!("unmount it (cofs umount {shown}) and name its store"));
     }
     if super::format::is_half_written(store) {
         return Failure::new(format!(

@@ -16,6 +16,7 @@ use std::{
 use cofs_engine::Engine;
 
 use cofs_types::failpoint;
+use rustix::fs::{Access, access};
 use uuid::Uuid;
 
 use super::{
@@ -78,6 +79,8 @@ pub fn format_with(plan: &Plan, fill: Fill<'_>) -> Done<(PathBuf, Config)> {
 fn format_store(plan: &Plan, store: &Path, fill: Fill<'_>) -> Done<Config> {
     refuse_formatted(store)?;
     refuse_foreign(store)?;
+    access(store, Access::WRITE_OK | Access::EXEC_OK)
+        .map_err(|errno| Failure::io("cannot make a volume in", store, &errno.into()))?;
     let _lock = StoreLock::take(store, Purpose::Change)?;
     refuse_formatted(store)?;
     clear_half_written(store)?;

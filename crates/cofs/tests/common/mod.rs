@@ -19,6 +19,25 @@ pub fn cofs(arguments: &[&str]) -> Command {
     command
 }
 
+/// The same by a user who may do no more than modes allow, also where that is root.
+pub fn powerless(arguments: &[&str]) -> Command {
+    if !rustix::process::geteuid().is_root() {
+        return cofs(arguments);
+    }
+    let mut command = Command::new("setpriv");
+    command.args(["--inh-caps=-all", "--bounding-set=-all", env!("CARGO_BIN_EXE_cofs")]).args(arguments);
+    command
+}
+
+/// A directory in `root` in which nobody without privileges may write.
+pub fn unwritable(root: &TempDir) -> String {
+    use std::os::unix::fs::PermissionsExt;
+    let path = path_str(root, "unwritable");
+    fs::create_dir(&path).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o555)).unwrap();
+    path
+}
+
 pub fn scratch() -> TempDir {
     tempfile::tempdir().unwrap()
 }
