@@ -314,7 +314,8 @@ fn a_directory_that_may_not_be_written_is_told_with_what_to_do() {
     let dir = unwritable(&root);
     let (store, closed) = (format(&root), path_str(&root, "closed"));
     fs::create_dir(&closed).unwrap();
-    fs::set_permissions(&closed, fs::Permissions::from_mode(0)).unwrap();
+    let set_mode = |mode| fs::set_permissions(&closed, fs::Permissions::from_mode(mode)).unwrap();
+    set_mode(0o000);
     for (line, why, next) in [
         (
             &["bench", "metarates", &dir][..],
@@ -339,6 +340,8 @@ fn a_directory_that_may_not_be_written_is_told_with_what_to_do() {
         }
         assert_eq!(fs::read_dir(&dir).unwrap().count(), 0, "{line:?}");
     }
+    // Who is not root could not remove it.
+    set_mode(0o700);
 }
 
 /// Any limit does for a full file system: the pages that still fitted are taken back, too.
