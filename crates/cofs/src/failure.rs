@@ -65,6 +65,9 @@ fn remedy(error: &io::Error) -> Option<&'static str> {
         _ if Errno::from_io_error(error) == Some(Errno::LOOP) => {
             Some("it is a symbolic link, and must not be one: remove it")
         }
+        _ if Errno::from_io_error(error) == Some(Errno::NOTCONN) => {
+            Some("the process of what is mounted there has ended: unmount it, and mount it again")
+        }
         io::ErrorKind::PermissionDenied => Some("do it as its owner or as root, or get the permission first"),
         io::ErrorKind::ReadOnlyFilesystem => {
             Some("have that file system mounted for writing, or name another place")

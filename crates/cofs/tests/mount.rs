@@ -134,6 +134,13 @@ fn an_acknowledged_change_survives_kill_9() {
     let said =
         String::from_utf8(cofs(&["mount", &store, dir.to_str().unwrap()]).output().unwrap().stderr).unwrap();
     assert!(said.contains("dead") && said.contains("cofs umount"), "{said}");
+    for (line, next) in [
+        (["info", dir.join("file-0").to_str().unwrap()], format!("(cofs umount {})", dir.display())),
+        (["fsck", dir.to_str().unwrap()], "; the process of what is mounted there has ended".to_owned()),
+    ] {
+        let said = String::from_utf8(cofs(&line).output().unwrap().stderr).unwrap();
+        assert!(said.contains(&next), "`{next}` is missing in: {said}");
+    }
     run(&["umount", dir.to_str().unwrap()]);
 
     let mounted = Mounted::new(&root, &store, &[]);

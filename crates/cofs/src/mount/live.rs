@@ -69,8 +69,16 @@ pub fn containing(path: &Path) -> Done<Option<Mount>> {
 }
 
 fn dead(path: &Path) -> Failure {
+    let point = point_of_dead(path).unwrap_or_else(|| path.to_owned());
     Failure::new(format!("the mount of {} is dead: its process has ended", path.display()))
-        .next(format!("take it away (cofs umount {}) and mount the volume again", path.display()))
+        .next(format!("take it away (cofs umount {}) and mount the volume again", point.display()))
+}
+
+/// Where that mount is, by the words of the path: nothing in it can be asked.
+fn point_of_dead(path: &Path) -> Option<PathBuf> {
+    let whole = std::path::absolute(path).ok()?;
+    let mounts = mountinfo::mounts().ok()?;
+    mounts.into_iter().rfind(|mount| whole.starts_with(&mount.point)).map(|mount| mount.point)
 }
 
 fn real_path(path: &Path) -> io::Result<PathBuf> {
