@@ -35,6 +35,11 @@ fn crashed(root: &TempDir) -> String {
     let mut gone = File::create(dir.join("gone")).unwrap();
     gone.write_all(&vec![8; OPEN_BYTES]).unwrap();
     fs::remove_file(dir.join("gone")).unwrap();
+    // Nobody waits for the end of a file that was closed.
+    wait_for("the large file is closed", || {
+        let info = run(&["info", dir.join("large").to_str().unwrap(), "--output", "json"]);
+        serde_json::from_str::<serde_json::Value>(&info).unwrap()[0]["writing"] == false
+    });
     child.process.kill().unwrap();
     child.process.wait().unwrap();
     drop((open, gone));

@@ -1,4 +1,5 @@
-//! The work: operations drawn from a seed, each one commit of the metadata, and the tree after each of them.
+//! The work: operations drawn from a seed, and the tree after each of them. Each is one commit of the metadata, but for a write that
+//! begins within a page and goes beyond it.
 
 use std::{
     collections::BTreeMap,
@@ -44,6 +45,9 @@ pub struct File {
     /// Its first bytes, that a sync has covered.
     pub synced: usize,
 }
+
+/// What the kernel writes to at a time.
+const PAGE_BYTES: usize = 4096;
 
 /// The tree after some operations, and the draw of the next.
 pub struct Plan {
@@ -134,6 +138,16 @@ impl Plan {
     fn file_mut(&mut self, path: &str) -> &mut File {
         let Node::File(id) = self.names[path] else { panic!("{path} is no file") };
         &mut self.files[id]
+    }
+
+    /// Of an operation that was done, the file, and its length where the power went in the middle: the kernel makes two requests of a
+    /// write that begins within a page which it does not have, the first up to the page's end (`fuse_fill_write_pages`).
+    pub fn half(&self, op: &Op) -> Option<(usize, usize)> {
+        let Op::Append(path, len) = op else { return None };
+        let Node::File(id) = self.names[path] else { panic!("{path} is no file") };
+        let end = self.files[id].len;
+        let page_end = (end - len).next_multiple_of(PAGE_BYTES);
+        (end - len < page_end && page_end < end).then_some((id, page_end))
     }
 
     /// The operation was a sync, and has succeeded: inline bytes of all files are safe, and all of its own.

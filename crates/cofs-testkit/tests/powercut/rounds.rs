@@ -171,17 +171,24 @@ fn judge(tree: &BTreeMap<String, Seen>, seed: u64, synced: usize, done: usize) -
     let mut best = None;
     let mut differences = Vec::new();
     let started = Instant::now();
+    let mut half = None;
     while plan.count < done + UNSAID_MAX {
         if plan.count >= synced {
-            match compare(tree, &plan, &whole) {
+            match compare(tree, &plan, &whole, None) {
                 Ok(cut_short) => best = Some((plan.count, cut_short)),
                 Err(why) => differences.push(format!("after {}: {why}", plan.count)),
+            }
+            if half.is_some()
+                && let Ok(cut_short) = compare(tree, &plan, &whole, half)
+            {
+                best = Some((plan.count - 1, cut_short));
             }
         }
         let op = plan.next();
         if plan.count <= synced {
             plan.synced(&op);
         }
+        half = if plan.count > synced { plan.half(&op) } else { None };
         assert!(started.elapsed() < Duration::from_secs(300), "too slow");
     }
     differences.truncate(done - synced + 1);
@@ -189,8 +196,13 @@ fn judge(tree: &BTreeMap<String, Seen>, seed: u64, synced: usize, done: usize) -
 }
 
 /// Compares with the tree after `plan`. Bytes that were added to large files until the end, `whole`, may have reached
-/// the disk before the commits that went.
-fn compare(tree: &BTreeMap<String, Seen>, plan: &Plan, whole: &Plan) -> Result<usize, String> {
+/// the disk before the commits that went. `half`: that file has been written up to that length only.
+fn compare(
+    tree: &BTreeMap<String, Seen>,
+    plan: &Plan,
+    whole: &Plan,
+    half: Option<(usize, usize)>,
+) -> Result<usize, String> {
     let here = |name: &String| tree.contains_key(name);
     if let Some(name) = plan.names.keys().find(|name| !here(name)) {
         return Err(format!("{name} is missing"));
@@ -205,8 +217,11 @@ fn compare(tree: &BTreeMap<String, Seen>, plan: &Plan, whole: &Plan) -> Result<u
             (Node::Symlink(expected), Seen::Symlink(target)) if expected == target => {}
             (Node::File(id), Seen::File(bytes)) => {
                 let file = &plan.files[*id];
-                let (exact, most) =
-                    if file.large { (file.synced, whole.files[*id].len) } else { (file.len, file.len) };
+                let (exact, most) = match half {
+                    Some((half, len)) if half == *id => (len, len),
+                    _ if file.large => (file.synced, whole.files[*id].len),
+                    _ => (file.len, file.len),
+                };
                 if bytes.len() < exact || bytes.len() > most {
                     return Err(format!("{name} has {} bytes, {exact} of {most} are safe", bytes.len()));
                 }
@@ -215,7 +230,7 @@ fn compare(tree: &BTreeMap<String, Seen>, plan: &Plan, whole: &Plan) -> Result<u
                 if let Some(at) = bytes.iter().enumerate().position(wrong) {
                     return Err(format!("{name}: byte {at} is wrong, {exact} of {} are safe", file.len));
                 }
-                if bytes.len() < file.len || bytes.contains(&0) {
+                if file.large && (bytes.len() < file.len || bytes.contains(&0)) {
                     cut_short.insert(*id);
                 }
             }
@@ -223,4 +238,38 @@ fn compare(tree: &BTreeMap<String, Seen>, plan: &Plan, whole: &Plan) -> Result<u
         }
     }
     Ok(cut_short.len())
+}
+
+/// The tree as it stands after `plan`, but for one file, which has its first `len` bytes.
+fn tree_with(plan: &Plan, cut: usize, len: usize) -> BTreeMap<String, Seen> {
+    let seen = |node: &Node| match node {
+        Node::Directory => Seen::Directory,
+        Node::Symlink(target) => Seen::Symlink(target.clone()),
+        Node::File(id) => {
+            let len = if *id == cut { len } else { plan.files[*id].len };
+            Seen::File((0..len).map(|at| byte(*id, at)).collect())
+        }
+    };
+    plan.names.iter().map(|(name, node)| (name.clone(), seen(node))).collect()
+}
+
+#[test]
+fn a_write_may_be_cut_at_the_end_of_its_first_page_and_nowhere_else() {
+    let (seed, mut plan) = (1, Plan::new(1));
+    let (id, page_end) = loop {
+        let op = plan.next();
+        if let Some(half) = plan.half(&op).filter(|(id, _)| !plan.files[*id].large) {
+            break half;
+        }
+    };
+    let done = plan.count;
+    let kept = |len: usize, synced: usize| {
+        let tree = tree_with(&plan, id, len);
+        std::panic::catch_unwind(|| judge(&tree, seed, synced, done).0).ok()
+    };
+    assert_eq!(kept(plan.files[id].len, 0), Some(done));
+    assert_eq!(kept(page_end, done - 1), Some(done - 1));
+    assert_eq!(kept(page_end - 1, done - 1), None);
+    assert_eq!(kept(page_end + 1, done - 1), None);
+    assert_eq!(kept(page_end, done), None, "what was synced is whole");
 }
