@@ -16,7 +16,7 @@ fn options(directory: &Path) -> EmbeddedOptions {
 fn refused(options: &EmbeddedOptions, errno: Errno, words: &str) -> EngineError {
     let Err(error) = EmbeddedEngine::open(options) else { panic!("opened: {options:?}") };
     assert_eq!(error.errno, Some(errno.raw_os_error()), "{error}");
-    assert!(error.what.contains(words), "{error}");
+    assert!(error.to_string().contains(words), "{error}");
     assert!(error.what.contains(&*options.directory.to_string_lossy()), "{error} names no directory");
     error
 }
