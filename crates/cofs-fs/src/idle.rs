@@ -24,9 +24,10 @@ impl IdleObjects {
         self.cache.insert(ino, object);
     }
 
-    /// The open object of `ino`, if it is still `object`.
+    /// The open object of `ino`, if it is still `object`, and of use.
     pub(crate) fn take(&self, ino: InodeId, object: ObjectId) -> Option<Arc<OpenObject>> {
-        self.cache.remove(&ino).map(|(_, open)| open).filter(|open| open.file.id() == object)
+        let open = self.cache.remove(&ino).map(|(_, open)| open);
+        open.filter(|open| open.file.id() == object && !open.file.is_outlived())
     }
 
     /// Whatever is kept for `ino`. Dropping it closes a file below, which may wait for what was written there.

@@ -83,6 +83,11 @@ impl State {
         self.object.as_ref().ok_or(FsError::BadHandle)
     }
 
+    /// Whether the object may have been given up below, and all that it has to tell is known: nothing is lost if it is opened anew.
+    pub(crate) fn is_outlived(&self) -> bool {
+        self.object.as_ref().is_some_and(|object| object.file.is_outlived()) && !self.object_tells()
+    }
+
     /// Whether the object knows something that the record does not.
     pub(crate) fn object_tells(&self) -> bool {
         self.object.is_some() && (self.writing.is_some() || self.passthrough)

@@ -90,6 +90,10 @@ impl<M: MetadataDriver> Cofs<M> {
     async fn join_node(&self, ino: InodeId, state: &mut State, node: &Node, writer: bool) -> FsResult<()> {
         if state.opens == 0 {
             self.load(ino, state, node)?;
+        } else if state.is_outlived()
+            && let Layout::Object(id) = state.layout
+        {
+            state.object = Some(self.open_object(ino, id)?);
         }
         if writer && state.layout != Layout::Inline {
             if !state.object()?.file.writable() {

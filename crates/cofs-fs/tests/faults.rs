@@ -166,3 +166,42 @@ fn bytes_that_may_be_durable_are_synced_in_their_object_before_they_move_and_oth
     world.store.heal();
     volume.close(closed, file);
 }
+
+#[test]
+fn what_was_open_below_may_be_given_up() {
+    let world = World::new();
+    let volume = world.mount();
+    let bytes = pattern(INLINE_MAX * 2, 1);
+    let files = ["kept at hand", "read", "written"].map(|file| {
+        let (ino, opened) = volume.create(file);
+        volume.write(ino, opened, 0, &bytes);
+        volume.close(ino, opened);
+        ino
+    });
+    let [kept, read, written] = files;
+    let reader = volume.open(read, RO);
+    let writer = volume.open(written, RW);
+    volume.write(written, writer, 0, b"new");
+    assert!(world.store.give_up_open_files().unwrap() >= 3);
+
+    // Somebody finds out.
+    let refused = volume.try_write(written, writer, 0, b"lost").unwrap_err();
+    assert_eq!(errno_of(&refused), Some(Errno::STALE.raw_os_error()));
+    assert_eq!(volume.contents(kept), bytes);
+    assert_eq!(volume.contents(read), bytes, "opened beside one who reads");
+    assert_eq!(volume.read(read, reader, 0, bytes.len()), bytes, "who reads has it again");
+    // Nobody takes a file in which he writes for sound.
+    let beside = volume.open(written, RO);
+    assert!(run(volume.fs.read(written, beside.handle, 0, &mut [0])).is_err());
+    volume.close(written, beside);
+    volume.try_write(written, writer, 0, b"lost").unwrap_err();
+    assert!(run(volume.fs.fsync(written, Some(writer.handle), false)).is_err());
+    let _ = run(volume.fs.release(written, writer.handle));
+    assert_eq!(volume.contents(written)[..3], *b"new");
+    volume.close(read, reader);
+    let (ino, opened) = volume.create("another");
+    volume.write(ino, opened, 0, &bytes);
+    run(volume.fs.fsync(ino, Some(opened.handle), false)).unwrap();
+    volume.close(ino, opened);
+    assert_eq!(volume.contents(ino), bytes);
+}

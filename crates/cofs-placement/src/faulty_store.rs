@@ -4,9 +4,20 @@
 //! its count is used up or the store is healed. Operations that the kernel does on its own (through
 //! passthrough) are not met.
 
-use std::{fs::File, io, path::Path, sync::Arc};
+use std::{
+    fs::File,
+    io,
+    mem::ManuallyDrop,
+    os::fd::{FromRawFd, OwnedFd, RawFd},
+    path::Path,
+    sync::Arc,
+};
 
 use parking_lot::{Condvar, Mutex};
+use rustix::{
+    fs::{Mode, OFlags},
+    io::DupFlags,
+};
 
 use crate::store::{At, BackingStore, EntryKind, OpenMode, Operation, Space};
 
@@ -109,6 +120,22 @@ impl FaultyStore {
         self.resume();
     }
 
+    /// Every file that this process has open below answers EBADF from now on, as those do that an NFS client has given up; opened anew they
+    /// are as before. How many there were.
+    pub fn give_up_open_files(&self) -> io::Result<usize> {
+        let mut count = 0;
+        for entry in std::fs::read_dir("/proc/self/fd")? {
+            let link = entry?.path();
+            let number = link.file_name().and_then(|name| name.to_str()).and_then(|name| name.parse().ok());
+            let below = std::fs::read_link(&link).is_ok_and(|path| path.starts_with(self.path()));
+            let Some(number) = number.filter(|_| below && link.is_file()) else { continue };
+            let dead = rustix::fs::open(&link, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+            replace(number, &dead)?;
+            count += 1;
+        }
+        Ok(count)
+    }
+
     fn wait_while_it_hangs(&self, operation: Operation) {
         let mut hangs = self.hangs.lock();
         hangs.waiting += 1;
@@ -190,6 +217,14 @@ impl BackingStore for FaultyStore {
         self.admit(Operation::SyncAll)?;
         self.inner.sync_all()
     }
+}
+
+/// Puts another file in the place of descriptor `number`, which stays its owner's.
+#[allow(unsafe_code, reason = "a file that dies while its owner has it is what is tested")]
+fn replace(number: RawFd, file: &OwnedFd) -> io::Result<()> {
+    // SAFETY: it is open, and is not closed here.
+    let mut its = ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(number) });
+    Ok(rustix::io::dup3(file, &mut its, DupFlags::CLOEXEC)?)
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@
 mod boot;
 mod damage;
 mod directory_store;
+mod era;
 mod faulty_store;
 mod filler;
 mod format;

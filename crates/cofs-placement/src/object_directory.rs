@@ -17,10 +17,12 @@ use std::{
 
 use cofs_types::{InodeId, limits::OBJECT_DIRECTORIES_OPEN_MAX};
 use parking_lot::Mutex;
+use rustix::io::Errno;
 
 use crate::{
     owner::OwnerLog,
     path::{self, DirectoryNumber},
+    pool::errno,
     store::{At, BackingStore, OpenMode, Operation},
 };
 
@@ -90,13 +92,30 @@ impl ObjectDirectory {
     pub fn sync_owners(&self, store: &dyn BackingStore) -> io::Result<()> {
         // Who notes an owner meanwhile does not wait.
         let log = self.owners.lock().clone();
-        log.map_or(Ok(()), |log| log.sync(store))
+        log.map_or(Ok(()), |log| self.with_log(store, &log, |log| log.sync(store)))
     }
 
     /// Notes an owner in the sidecar log, and returns the record's turn.
     pub fn log_owner(&self, store: &dyn BackingStore, index: u64, owner: Option<InodeId>) -> io::Result<u64> {
-        self.owner_log(store)?.append(store, index, owner)?;
+        let log = self.owner_log(store)?;
+        self.with_log(store, &log, |log| log.append(store, index, owner))?;
         Ok(self.entry_made())
+    }
+
+    /// Once more, on the log opened anew, where its file is of no use any more.
+    fn with_log(
+        &self,
+        store: &dyn BackingStore,
+        log: &OwnerLog,
+        call: impl Fn(&OwnerLog) -> io::Result<()>,
+    ) -> io::Result<()> {
+        match call(log) {
+            Err(error) if matches!(errno(&error), Some(Errno::BADF | Errno::STALE)) => {
+                log.reopen(store, &self.file)?;
+                call(log)
+            }
+            other => other,
+        }
     }
 
     fn owner_log(&self, store: &dyn BackingStore) -> io::Result<Arc<OwnerLog>> {

@@ -22,6 +22,7 @@ use rustix::{
 };
 
 use crate::{
+    era::Since,
     object_directory::ObjectDirectory,
     path,
     store::{At, BackingStore, OpenMode, Operation},
@@ -49,6 +50,7 @@ pub struct ObjectFile {
     second: OnceLock<File>,
     store: Arc<dyn BackingStore>,
     unsettled: Option<Unsettled>,
+    since: Since,
     /// Serialises syncs; holds the errno of the one that failed.
     failed_sync: Mutex<Option<i32>>,
 }
@@ -60,8 +62,15 @@ impl ObjectFile {
         file: File,
         store: Arc<dyn BackingStore>,
         unsettled: Option<Unsettled>,
+        since: Since,
     ) -> Self {
-        Self { id, write, file, second: OnceLock::new(), store, unsettled, failed_sync: Mutex::new(None) }
+        let (second, failed_sync) = (OnceLock::new(), Mutex::new(None));
+        Self { id, write, file, second, store, unsettled, since, failed_sync }
+    }
+
+    /// Whether the file system below may have given it up: who does not need what was written to it opens it anew.
+    pub fn is_outlived(&self) -> bool {
+        self.since.is_over()
     }
 
     pub fn id(&self) -> ObjectId {
@@ -128,6 +137,7 @@ impl ObjectFile {
             .and_then(|()| self.store.admit(Operation::Sync))
             .and_then(|()| if data_only { self.file().sync_data() } else { self.file().sync_all() })
             .map_err(|error| {
+                let error = self.since.judge(error);
                 *failed = Some(error.raw_os_error().unwrap_or(Errno::IO.raw_os_error()));
                 FsError::from_io(CONTEXT, error)
             })
@@ -208,7 +218,9 @@ impl ObjectFile {
             let result = self.store.admit(operation).and_then(|()| call(self.file()));
             match result {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                other => return other.map_err(|error| FsError::from_io(context, error)),
+                other => {
+                    return other.map_err(|error| FsError::from_io(context, self.since.judge(error)));
+                }
             }
         }
     }

@@ -7,7 +7,7 @@
 //! A record's 32 bytes, little-endian: magic `cofsown\x01`, index of the object in its directory, inode
 //! number (0: nobody's), SipHash-1-3 (key 0) of the 24 bytes before.
 
-use std::{collections::HashMap, fs::File, hash::Hasher, io, os::unix::fs::FileExt};
+use std::{collections::HashMap, fs::File, hash::Hasher, io, os::unix::fs::FileExt, sync::Arc};
 
 use cofs_types::{InodeId, limits::OBJECTS_PER_DIRECTORY};
 use parking_lot::Mutex;
@@ -72,7 +72,7 @@ const UNSYNCED_BYTES_MAX: usize = RECORD_BYTES * 2048;
 
 /// The log of one directory, open for appending. Who appends does not wait for who syncs.
 pub struct OwnerLog {
-    file: File,
+    file: Mutex<Arc<File>>,
     tail: Mutex<Tail>,
     /// Held by who syncs, and taken before `tail`. Set: a sync failed. A file system may have dropped the pages of all that was not synced
     /// then (an NFS mount that gives up does), and tells so once.
@@ -111,8 +111,22 @@ impl OwnerLog {
         };
         let length = file.metadata()?.len();
         let synced_bytes = length - length % RECORD_BYTES as u64;
-        let tail = Mutex::new(Tail { synced_bytes, unsynced: Vec::new() });
+        let (file, tail) =
+            (Mutex::new(Arc::new(file)), Mutex::new(Tail { synced_bytes, unsynced: Vec::new() }));
         Ok(Self { file, tail, doubtful: Mutex::new(false) })
+    }
+
+    /// Opens it anew, where the file system below has given up what was open. What was not synced is in doubt.
+    pub fn reopen(&self, store: &dyn BackingStore, directory: &File) -> io::Result<()> {
+        let file = store.open(At::below(directory, path::OWNERS), OpenMode::ReadWrite)?;
+        let mut doubtful = self.doubtful.lock();
+        *self.file.lock() = Arc::new(file);
+        *doubtful = true;
+        Ok(())
+    }
+
+    fn file(&self) -> Arc<File> {
+        Arc::clone(&self.file.lock())
     }
 
     /// Waits for a sync only where too much is not synced.
@@ -123,7 +137,7 @@ impl OwnerLog {
         let mut tail = self.tail.lock();
         store.admit(Operation::Write)?;
         let record = encode(index, owner);
-        self.file.write_all_at(&record, tail.end())?;
+        self.file().write_all_at(&record, tail.end())?;
         tail.unsynced.extend(record);
         Ok(())
     }
@@ -143,7 +157,7 @@ impl OwnerLog {
         let count = if *doubtful { self.write_anew(store)? } else { self.tail.lock().unsynced.len() };
         *doubtful = true;
         store.admit(Operation::Sync)?;
-        self.file.sync_data()?;
+        self.file().sync_data()?;
         *doubtful = false;
         self.tail.lock().settled(count);
         Ok(())
@@ -156,14 +170,14 @@ impl OwnerLog {
             (tail.synced_bytes, tail.unsynced.clone())
         };
         store.admit(Operation::Write)?;
-        self.file.write_all_at(&records, begin)?;
+        self.file().write_all_at(&records, begin)?;
         Ok(records.len())
     }
 
     /// The power goes: what was not synced is not there.
     #[cfg(test)]
     pub fn lose_unsynced(&self) {
-        self.file.set_len(self.tail.lock().synced_bytes).unwrap();
+        self.file().set_len(self.tail.lock().synced_bytes).unwrap();
     }
 }
 
@@ -233,8 +247,6 @@ fn decode(bytes: &[u8; RECORD_BYTES]) -> Option<(u64, Option<InodeId>)> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
     use crate::{DirectoryStore, Fault, FaultyStore};
 
@@ -281,8 +293,14 @@ mod tests {
         log.sync(&store).unwrap();
         let all = HashMap::from([(3, ino(7)), (4, ino(8)), (5, ino(9))]);
         assert_eq!(read_log(&store, &directory).unwrap(), all);
+        // Or gives up the file.
+        log.append(&store, 6, Some(ino(10))).unwrap();
+        log.lose_unsynced();
+        log.reopen(&store, &directory).unwrap();
+        log.sync(&store).unwrap();
+        assert_eq!(read_log(&store, &directory).unwrap().get(&6), Some(&ino(10)));
         // Afterwards they are no longer its concern.
-        log.file.set_len(0).unwrap();
+        log.file().set_len(0).unwrap();
         log.append(&store, 6, Some(ino(10))).unwrap();
         log.sync(&store).unwrap();
         assert_eq!(read_log(&store, &directory).unwrap(), HashMap::from([(6, ino(10))]));

@@ -33,6 +33,7 @@ use uuid::Uuid;
 use crate::{
     ObjectFile, PoolConfig, PoolSpace, Taken,
     damage::Damage,
+    era::Era,
     filler::Signal,
     free_space::FreeSpace,
     health::{Health, Look, suspicious},
@@ -61,6 +62,9 @@ pub struct Pool {
     pub directories: Directories,
     pub ready: Ready,
     health: Health,
+    era: Era,
+    /// The last one of which what is kept open was let go.
+    followed: AtomicU64,
     /// Set once the file system below said that it has no extended attributes.
     sidecar: AtomicBool,
     free: FreeSpace,
@@ -100,6 +104,8 @@ impl Pool {
             directories: Directories::default(),
             ready: Ready::default(),
             health,
+            era: Era::default(),
+            followed: AtomicU64::new(0),
             sidecar: AtomicBool::new(false),
             takes: Takes::default(),
             refused: Mutex::new(None),
@@ -114,7 +120,20 @@ impl Pool {
 
     /// Fails if the pool is not there. Looks again at most once in the probe interval.
     pub fn ensure(&self) -> FsResult<()> {
+        if self.era.number() != self.followed.load(Ordering::Relaxed) {
+            self.follow();
+        }
         if self.health.is_failed() { self.look_again() } else { Ok(()) }
+    }
+
+    /// Lets go of what is kept open of an era that is over.
+    #[cold]
+    fn follow(&self) {
+        let now = self.era.number();
+        if self.followed.swap(now, Ordering::AcqRel) != now {
+            self.numbers.detach();
+            self.ready.close_files();
+        }
     }
 
     #[cold]
@@ -138,7 +157,9 @@ impl Pool {
     /// Runs `call`, an operation below; an error that looks as if the pool were gone makes it be looked at.
     pub fn run<T>(&self, context: &'static str, call: impl FnOnce() -> io::Result<T>) -> FsResult<T> {
         self.ensure()?;
+        let since = self.era.now();
         call().map_err(|error| {
+            let error = since.judge(error);
             if suspicious(&error) && self.look_again().is_err() {
                 return self.health.error();
             }
@@ -211,22 +232,14 @@ impl Pool {
     /// Hands an object out to `owner`.
     pub fn take(&self, owner: InodeId) -> FsResult<Taken> {
         let _taking = self.takes.begin();
-        self.ensure()?;
-        let (ready, low) = self.ready.pop();
-        if low {
-            self.signal.wake();
-        }
-        let taken = self.run("create an object", || {
-            let (mut object, file) = self.opened(ready)?;
-            failpoint("placement.take.created");
-            match self.hand_over(&mut object, &file, owner) {
-                Ok(()) => Ok((object, file)),
-                Err(error) => {
-                    self.ready.push(ReadyObject { file: Some(file), ..object });
-                    Err(error)
-                }
+        let since = self.era.now();
+        let taken = match self.take_ready(owner) {
+            // What was kept open was of an era that is over: it is opened anew.
+            Err(FsError::Backing { source, .. }) if errno(&source) == Some(Errno::STALE) => {
+                self.take_ready(owner)
             }
-        });
+            other => other,
+        };
         let (object, file) = taken.map_err(|error| {
             *self.refused.lock() = Some(Instant::now());
             match error {
@@ -238,8 +251,28 @@ impl Pool {
         let id = self.object_id(object.sequence)?;
         let unsettled =
             (!object.directory.is_durable(object.turn)).then_some((object.directory, object.turn));
-        let file = Arc::new(ObjectFile::new(id, true, file, Arc::clone(&self.store), unsettled));
+        let file = Arc::new(ObjectFile::new(id, true, file, Arc::clone(&self.store), unsettled, since));
         Ok(Taken { id, file })
+    }
+
+    /// An object that was ready, or a new one, tagged.
+    fn take_ready(&self, owner: InodeId) -> FsResult<(ReadyObject, File)> {
+        self.ensure()?;
+        let (ready, low) = self.ready.pop();
+        if low {
+            self.signal.wake();
+        }
+        self.run("create an object", || {
+            let (mut object, file) = self.opened(ready)?;
+            failpoint("placement.take.created");
+            match self.hand_over(&mut object, &file, owner) {
+                Ok(()) => Ok((object, file)),
+                Err(error) => {
+                    self.ready.push(ReadyObject { file: Some(file), ..object });
+                    Err(error)
+                }
+            }
+        })
     }
 
     /// Why no object can be made in a pool that is there.
@@ -368,6 +401,7 @@ impl Pool {
     pub fn open_object(&self, id: ObjectId, write: bool) -> FsResult<ObjectFile> {
         let mode = if write { OpenMode::ReadWrite } else { OpenMode::Read };
         let sequence = id.sequence();
+        let since = self.era.now();
         let (file, unsettled) = self.run("open an object", || match self.open_below(sequence, mode) {
             Err(error) if errno(&error) == Some(Errno::STALE) => {
                 self.directories.forget(DirectoryNumber::of(sequence));
@@ -375,7 +409,7 @@ impl Pool {
             }
             other => other,
         })?;
-        Ok(ObjectFile::new(id, write, file, Arc::clone(&self.store), unsettled))
+        Ok(ObjectFile::new(id, write, file, Arc::clone(&self.store), unsettled, since))
     }
 
     fn open_below(&self, sequence: u64, mode: OpenMode) -> io::Result<(File, Option<Unsettled>)> {
