@@ -19,8 +19,12 @@ const FILE_BYTES: usize = 1 << 20;
 
 type Case = (&'static str, fn());
 
-pub const CASES: [Case; 3] =
-    [("a hard mount waits", hard), ("a soft mount fails and heals", soft), ("a server restarts", restart)];
+pub const CASES: [Case; 4] = [
+    ("a hard mount waits", hard),
+    ("a soft mount fails and heals", soft),
+    ("a server restarts", restart),
+    ("a server forgets", forget),
+];
 
 /// How many of them are wanted, at most all.
 pub fn count() -> usize {
@@ -56,6 +60,14 @@ fn stop_server() {
 /// It is there again with what it had on its disk. For a moment it does not know what it exports.
 fn start_server() {
     sh("sh /mnt/serve; sleep 2; sh /mnt/export");
+}
+
+/// It is there again, and says for a moment that there is nothing of what it exports: a client gives up what it has open then.
+fn start_forgetful_server() {
+    sh("sh /mnt/serve
+    echo 'nfsd 127.0.0.1 2147483647 here' >/proc/net/rpc/auth.unix.ip/channel
+    printf '%s\\n' 'here 1 \\x00000000 2147483647' >/proc/net/rpc/nfsd.fh/channel
+    sleep 2; sh /mnt/export");
 }
 
 /// A mounted volume with its pool in `nfs`; large files in a directory away from the others, or those would be taken for large, too.
@@ -343,5 +355,34 @@ fn restart() {
     assert!(fs::read(volume.file(0)).unwrap() == [bytes(0), b"more".to_vec()].concat());
     (1..FILES).for_each(|number| volume.has(number, &bytes(number)));
     drop(held);
+    volume.end();
+}
+
+/// Whoever has a file open there is told that it is gone, and nobody else: all is opened anew.
+fn forget() {
+    let volume = Volume::new("forget", "hard,timeo=20,retrans=2");
+    let mut held = OpenOptions::new().append(true).open(volume.file(0)).unwrap();
+    held.write_all(b"more").unwrap();
+    held.sync_all().unwrap();
+    stop_server();
+    let told = volume.start("dd if=/dev/zero of=1 bs=64K count=4 conv=notrunc,fsync status=none");
+    volume.others_go_on(5);
+    start_forgetful_server();
+    told.comes_to_an_end();
+    let lost = held.write_all(b"lost").and_then(|()| held.sync_all());
+    assert!(lost.is_err(), "nothing was at stake");
+    volume.heals();
+    // Who finds out is told; then all goes on.
+    (1..4).for_each(|number| volume.write_anew(number));
+    for number in 0..40 {
+        let path = volume.large.join(format!("new{number}"));
+        write_synced(&path, number).unwrap();
+        assert!(fs::read(&path).unwrap() == bytes(number), "{}", path.display());
+    }
+    drop(held);
+
+    fs::write("/proc/sys/vm/drop_caches", "3").unwrap();
+    assert!(fs::read(volume.file(0)).unwrap() == [bytes(0), b"more".to_vec()].concat());
+    (1..FILES).for_each(|number| volume.has(number, &bytes(number)));
     volume.end();
 }
