@@ -267,26 +267,6 @@ most_below() {
 
 most_mounts() { most_below "$1" "${EACH_MOUNTS[@]}"; }
 
-# Whether this cofs lets several mounts share a volume, before anything is started: nothing but trying tells.
-check_sharing() {
-    ((COFS_MOUNTS > 1)) || return 0
-    local OUT=$WORK TITLE='' refused=''
-    STARTED=sharing
-    volume_up sharing "$COFS_MOUNTS" "$WORK/local/sharing" 2>/dev/null || refused=$(tail -n 1 "$WORK/log")
-    STARTED=''
-    if [[ -n $refused ]]; then
-        # A store that is in use is what was asked for; anything else that failed is told as it was, without the places of the trial.
-        case $refused in
-            *"already mounted on"* | *"in use"*) refused='this cofs lets one mount use a volume; say --cofs-mounts 1' ;;
-            *) refused="a trial of several mounts of one volume failed: ${refused//"$WORK"\//}" ;;
-        esac
-        echo "compare-clusters: --cofs-mounts $COFS_MOUNTS: $refused" >&2
-        exit 2
-    fi
-    unmount_last "${#SERVED[@]}"
-    rm -rf "$WORK/local/sharing"
-}
-
 # Files for this file system, if nobody said: fewer where everything takes longer, but enough for each process.
 files_here() {
     local files=$((FILES_DEFAULT / CLUSTER_SLOWNESS)) least
@@ -326,7 +306,6 @@ IFS=, read -ra EACH_PROCESSES <<<"$PROCESSES"
 IFS=, read -ra EACH_MOUNTS <<<"$MOUNTS"
 IFS=, read -ra NAMES <<<"$ON"
 prepare
-check_sharing
 for NAME in "${NAMES[@]}"; do compare "$NAME"; done
 
 shopt -s nullglob
