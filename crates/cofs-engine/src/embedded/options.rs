@@ -172,6 +172,8 @@ fn set_opening(options: &mut Options) {
     options.set_paranoid_checks(true);
     // Finite: only a few tables are opened at the start, and their readers' memory is bounded.
     options.set_max_open_files(512);
+    // What was written one after the other is read so: the kernel reads ahead where it sees that, and only there.
+    options.set_advise_random_on_open(false);
     // Samples a few tables, so that the number of keys is known after opening too.
     options.set_skip_stats_update_on_db_open(false);
     options.set_max_manifest_file_size(16 * MIB);
