@@ -63,6 +63,9 @@ pub struct Batch<'g> {
     pub guards: &'g [Guard],
     pub changes: Vec<Change>,
     pub durability: Durability,
+    /// It changes, moves or removes what is there, or keeps the books, and adds next to nothing: where space is short and what grows
+    /// is refused, it is taken as long as there is some left.
+    pub upkeep: bool,
 }
 
 /// How a commit ended.

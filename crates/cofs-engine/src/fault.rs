@@ -9,10 +9,11 @@
 
 use std::sync::{
     Arc,
-    atomic::{AtomicU64, Ordering},
+    atomic::{AtomicBool, AtomicU64, Ordering},
 };
 
 use parking_lot::Mutex;
+use rustix::io::Errno;
 
 use crate::{Batch, Bytes, Engine, EngineError, EngineStats, Outcome, Show, Visit};
 
@@ -101,11 +102,18 @@ pub struct FaultEngine {
     plan: Mutex<FaultPlan>,
     counts: [AtomicU64; CALLS],
     poison: Mutex<Option<EngineError>>,
+    full: AtomicBool,
 }
 
 impl FaultEngine {
     pub fn new(inner: Arc<dyn Engine>, plan: FaultPlan) -> Self {
-        Self { inner, plan: Mutex::new(plan), counts: Default::default(), poison: Mutex::new(None) }
+        Self {
+            inner,
+            plan: Mutex::new(plan),
+            counts: Default::default(),
+            poison: Mutex::new(None),
+            full: AtomicBool::new(false),
+        }
     }
 
     /// Makes the next call of this kind fail, whatever the plan says.
@@ -114,6 +122,11 @@ impl FaultEngine {
         let mut plan = self.plan.lock();
         let next = self.counts[call as usize].load(Ordering::Relaxed) + 1;
         plan.explicit.push((call, next, fault));
+    }
+
+    /// Whether it is, from here on, as a store whose file system is full: what grows is refused with ENOSPC, upkeep is not.
+    pub fn set_full(&self, full: bool) {
+        self.full.store(full, Ordering::Relaxed);
     }
 
     /// How many calls of this kind were made.
@@ -183,6 +196,9 @@ impl Engine for FaultEngine {
     fn commit(&self, batch: &Batch<'_>) -> Result<Outcome, EngineError> {
         self.check_poison()?;
         match self.next_fault(Call::Commit) {
+            None if self.full.load(Ordering::Relaxed) && !batch.upkeep => {
+                Err(error(Call::Commit, Fault::Errno(Errno::NOSPC.raw_os_error())))
+            }
             None => self.inner.commit(batch),
             Some(fault @ Fault::Errno(_)) => Err(self.poisoned_by(Call::Commit, fault)),
             Some(fault @ Fault::Unknown { committed }) => {

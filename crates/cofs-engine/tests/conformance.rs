@@ -411,7 +411,8 @@ fn follow(engine: &dyn Engine, model: &mut Model, step: &Step) {
     match step {
         Step::Commit { guards, changes, durability } => {
             let guards: Vec<_> = guards.iter().map(|(key, kind)| model.guard(key, kind)).collect();
-            let batch = Batch { guards: &guards, changes: changes.clone(), durability: *durability };
+            let batch =
+                Batch { guards: &guards, changes: changes.clone(), durability: *durability, upkeep: false };
             assert_eq!(engine.commit(&batch).unwrap(), model.commit(&batch));
         }
         Step::Get(key) => {

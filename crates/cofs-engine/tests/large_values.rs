@@ -7,7 +7,10 @@ use std::{fs::File, io::IoSliceMut, path::Path};
 use cofs_engine::{Change, EmbeddedEngine, EmbeddedOptions, Engine, KeyShape};
 use common::{MEMORY_BYTES, changes, commit, shown};
 use rand::{Rng as _, SeedableRng as _, rngs::SmallRng};
-use rustix::io::{Errno, ReadWriteFlags};
+use rustix::{
+    fs::{Advice, fadvise},
+    io::{Errno, ReadWriteFlags},
+};
 
 const VALUE_BYTES: usize = 4096;
 const VALUES: u64 = 4000;
@@ -37,42 +40,77 @@ fn full(directory: &Path) -> EmbeddedEngine {
     engine
 }
 
-/// Bytes of a file that are in the kernel's cache, and all bytes of it. `None`: the file system doesn't say.
-fn cached(file: &File) -> Option<(u64, u64)> {
-    let (len, mut at, mut cached) = (file.metadata().unwrap().len(), 0, 0);
+/// The tables; one that compaction has just removed is none.
+fn tables(directory: &Path) -> impl Iterator<Item = File> {
+    let files = std::fs::read_dir(directory).unwrap().map(|file| file.unwrap().path());
+    let tables = files.filter(|path| path.extension().is_some_and(|end| end == "sst"));
+    tables.filter_map(|path| File::open(path).ok())
+}
+
+/// Bytes of the tables that are in the kernel's cache, and all bytes of them. `None`, said: the file system here doesn't tell.
+fn cached(directory: &Path) -> Option<(u64, u64)> {
+    let (mut cached, mut all) = (0, 0);
     let mut page = [0; 4096];
-    while at < len {
-        match rustix::io::preadv2(file, &mut [IoSliceMut::new(&mut page)], at, ReadWriteFlags::NOWAIT) {
-            Ok(count) => cached += count as u64,
-            Err(Errno::AGAIN) => {}
-            Err(Errno::OPNOTSUPP) => return None,
-            Err(errno) => panic!("{errno}"),
+    for table in tables(directory) {
+        // What is asked for and not there is read, but nothing besides.
+        fadvise(&table, 0, None, Advice::Random).unwrap();
+        let len = table.metadata().unwrap().len();
+        for at in (0..len).step_by(page.len()) {
+            match rustix::io::preadv2(&table, &mut [IoSliceMut::new(&mut page)], at, ReadWriteFlags::NOWAIT) {
+                Ok(count) => cached += count as u64,
+                Err(Errno::AGAIN) => {}
+                Err(Errno::OPNOTSUPP) => {
+                    println!("SKIPPED: the file system here does not tell what is cached");
+                    return None;
+                }
+                Err(errno) => panic!("{errno}"),
+            }
         }
-        at += page.len() as u64;
+        all += len;
     }
-    Some((cached, len))
+    Some((cached, all))
 }
 
 #[test]
 fn what_was_drained_is_read_without_the_disk() {
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let engine = full(directory.path());
-    let tables = std::fs::read_dir(directory.path()).unwrap().map(|file| file.unwrap().path());
-    let tables: Vec<_> = tables.filter(|path| path.extension().is_some_and(|end| end == "sst")).collect();
-    let (mut all_cached, mut all) = (0, 0);
-    for table in tables {
-        // One that compaction has just removed is none.
-        let Ok(file) = File::open(table) else { continue };
-        let Some((cached, len)) = cached(&file) else {
-            println!("SKIPPED: the file system here does not tell what is cached");
-            return;
-        };
-        all_cached += cached;
-        all += len;
-    }
+    let Some((cached, all)) = cached(directory.path()) else { return };
     assert!(all > VALUES * VALUE_BYTES as u64 / 2, "little was drained: {all} bytes");
-    assert!(all_cached > all * 3 / 4, "{all_cached} of {all} bytes are in the kernel's cache");
+    assert!(cached > all * 3 / 4, "{cached} of {all} bytes are in the kernel's cache");
     drop(engine);
+}
+
+#[test]
+fn the_kernel_reads_ahead_where_values_are_read_in_order() {
+    const RUN: u64 = 16;
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    drop(full(directory.path()));
+    // Bytes that are in the kernel's cache after so many values have been read in each of eight places, from the disk.
+    let read = |run: u64| {
+        for table in tables(directory.path()) {
+            table.sync_all().unwrap();
+            fadvise(&table, 0, None, Advice::DontNeed).unwrap();
+        }
+        // Nothing is compacted meanwhile.
+        let options = EmbeddedOptions {
+            read_only: true,
+            keys: SHAPE,
+            ..EmbeddedOptions::new(directory.path(), MEMORY_BYTES)
+        };
+        let engine = EmbeddedEngine::open(&options).unwrap();
+        for place in (0..VALUES / 2).step_by(VALUES as usize / 16) {
+            (place..place + run).for_each(|number| assert!(shown(&engine, &[&key(number)])[0].is_some()));
+        }
+        cached(directory.path())
+    };
+    // The first of a run brings indexes and filters, too.
+    let (Some((first, all)), Some((whole, _))) = (read(1), read(RUN)) else { return };
+    if first > all / 2 {
+        return println!("SKIPPED: the file system here keeps everything in memory");
+    }
+    let (came, asked) = (whole - first, 8 * (RUN - 1) * VALUE_BYTES as u64);
+    assert!(came > asked * 3 / 2, "{came} bytes came for {asked}");
 }
 
 #[test]

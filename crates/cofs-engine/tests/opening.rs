@@ -2,10 +2,15 @@
 
 mod common;
 
-use std::{fs, path::Path};
+use std::{
+    fs,
+    path::Path,
+    thread,
+    time::{Duration, Instant},
+};
 
-use cofs_engine::{EmbeddedEngine, EmbeddedOptions, Engine, EngineError};
-use common::{MEMORY_BYTES, changes, commit, delete, open, put, scan};
+use cofs_engine::{Batch, Change, EmbeddedEngine, EmbeddedOptions, Engine, EngineError};
+use common::{MEMORY_BYTES, Small, changes, commit, delete, open, put, scan};
 use rand::{Rng, SeedableRng, rngs::SmallRng};
 use rustix::io::Errno;
 
@@ -181,25 +186,68 @@ fn damaged() {
     }
 }
 
+fn tables(directory: &Path) -> Vec<String> {
+    names(directory).into_iter().filter(|name| name.ends_with(".sst")).collect()
+}
+
+/// Has `engine` put keys, from 0 on, until there is a table; how many they are.
+fn put_until_drained(engine: &EmbeddedEngine, directory: &Path) -> u32 {
+    let mut rng = SmallRng::seed_from_u64(1);
+    let mut number = 0_u32;
+    while tables(directory).is_empty() {
+        let mut value = vec![0; 1 << 16];
+        rng.fill(&mut value[..]);
+        commit(engine, &changes(vec![put(number.to_be_bytes(), value)]));
+        number += 1;
+    }
+    number
+}
+
 #[test]
 fn a_lost_table_is_damage_and_no_missing_store() {
     let directory = store();
-    let tables =
-        || names(directory.path()).into_iter().filter(|name| name.ends_with(".sst")).collect::<Vec<_>>();
-    let engine = open(directory.path());
-    let mut rng = SmallRng::seed_from_u64(1);
-    for number in 0..10_000_u32 {
-        let mut value = vec![0; 1 << 16];
-        rng.fill(&mut value[..]);
-        commit(&engine, &changes(vec![put(number.to_be_bytes(), value)]));
-        if !tables().is_empty() {
-            break;
-        }
-    }
-    drop(engine);
-    let tables = tables();
+    put_until_drained(&open(directory.path()), directory.path());
+    let tables = tables(directory.path());
     tables.iter().for_each(|table| fs::remove_file(directory.path().join(table)).unwrap());
     refused(&options(directory.path()), Errno::UCLEAN, ".sst");
+}
+
+#[test]
+fn a_manifest_without_its_end_is_damage_and_the_tables_stay() {
+    let directory = tempfile::tempdir().unwrap();
+    let keys = put_until_drained(&open(directory.path()), directory.path());
+    let manifest = fs::read_to_string(directory.path().join("CURRENT")).unwrap();
+    let manifest = directory.path().join(manifest.trim_end());
+    let whole = fs::read(&manifest).unwrap();
+    let before = tables(directory.path());
+    for cut in [1, 20, whole.len() / 2] {
+        fs::write(&manifest, &whole[..whole.len() - cut]).unwrap();
+        for read_only in [true, false] {
+            let options = EmbeddedOptions { read_only, ..options(directory.path()) };
+            refused(&options, Errno::UCLEAN, "has lost its end");
+        }
+    }
+    assert_eq!(tables(directory.path()), before);
+    fs::write(&manifest, &whole).unwrap();
+    let engine = open(directory.path());
+    let all = scan(&engine, b"", &[0xff], usize::MAX).len();
+    assert_eq!(all, usize::try_from(keys).unwrap());
+}
+
+/// As a crash leaves it, and as it comes from an older cofs.
+#[test]
+fn what_is_noted_of_an_earlier_manifest_says_nothing() {
+    let (directory, copy) = (store(), tempfile::tempdir().unwrap());
+    let engine = open(directory.path());
+    for name in names(directory.path()) {
+        fs::copy(directory.path().join(&name), copy.path().join(&name)).unwrap();
+    }
+    drop(engine);
+    assert!(open(copy.path()).get(b"k").unwrap().is_some());
+    for note in ["", "MANIFEST-0", "MANIFEST-999999 5\n"] {
+        fs::write(copy.path().join("manifest-length"), note).unwrap();
+        assert!(open(copy.path()).get(b"k").unwrap().is_some());
+    }
 }
 
 #[test]
@@ -212,34 +260,36 @@ fn reopening_keeps_everything() {
     }
 }
 
+#[test]
+fn lives_too_short_to_drain_anything_leave_no_more_files() {
+    let directory = tempfile::tempdir().unwrap();
+    for life in 0..30_u8 {
+        let engine = open(directory.path());
+        assert_eq!(scan(&engine, b"", b"z", 1000).len(), usize::from(life));
+        commit(&engine, &changes(vec![put([b'k', life], [0; 500])]));
+    }
+    let journal = names(directory.path()).into_iter().filter(|name| name.starts_with("journal-")).count();
+    assert!(journal <= 4, "{journal} files");
+}
+
 /// Fills the file system of `directory` to the last byte.
 fn fill(directory: &Path) {
     use std::io::Write;
-    let mut ballast = fs::File::create(directory.join("ballast")).unwrap();
+    let mut ballast = fs::File::options().append(true).create(true).open(directory.join("ballast")).unwrap();
     for block in [1 << 20, 4096, 1] {
         while ballast.write_all(&vec![1; block]).is_ok() {}
     }
 }
 
-/// A small file system of its own; `None` where one can't be mounted.
-struct Small(tempfile::TempDir);
-
-impl Small {
-    fn mount() -> Option<Self> {
-        let directory = tempfile::tempdir().unwrap();
-        let options = c"size=64m";
-        let flags = rustix::mount::MountFlags::empty();
-        match rustix::mount::mount("cofs-engine-test", directory.path(), "tmpfs", flags, options) {
-            Ok(()) => Some(Self(directory)),
-            Err(Errno::PERM | Errno::ACCESS) => None,
-            Err(errno) => panic!("mount: {errno}"),
-        }
-    }
+fn upkeep(changed: Vec<Change>) -> Batch<'static> {
+    Batch { upkeep: true, ..changes(changed) }
 }
 
-impl Drop for Small {
-    fn drop(&mut self) {
-        rustix::mount::unmount(self.0.path(), rustix::mount::UnmountFlags::DETACH).unwrap();
+fn heals(healed: impl Fn() -> bool) {
+    let until = Instant::now() + Duration::from_secs(60);
+    while !healed() {
+        assert!(Instant::now() < until, "it does not heal");
+        thread::sleep(Duration::from_millis(20));
     }
 }
 
@@ -249,7 +299,7 @@ fn a_full_file_system_refuses_what_grows_and_takes_what_makes_room() {
         eprintln!("skipped: mounting takes the superuser");
         return;
     };
-    let full = small.0.path();
+    let full = small.path();
     let store = full.join("store");
     let enospc = Some(Errno::NOSPC.raw_os_error());
     let engine = open(&store);
@@ -278,11 +328,7 @@ fn a_full_file_system_refuses_what_grows_and_takes_what_makes_room() {
     assert!(engine.get(&key(0)).unwrap().is_none());
     commit(&engine, &changes(vec![delete(key(KEYS - 1))]));
     fs::remove_file(full.join("ballast")).unwrap();
-    let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
-    while engine.commit(&big(0)).is_err() {
-        assert!(std::time::Instant::now() < until, "it does not heal");
-        std::thread::sleep(std::time::Duration::from_millis(20));
-    }
+    heals(|| engine.commit(&big(0)).is_ok());
     engine.sync().unwrap();
     drop(engine);
     let engine = open(&store);
@@ -291,18 +337,72 @@ fn a_full_file_system_refuses_what_grows_and_takes_what_makes_room() {
 }
 
 #[test]
+fn what_grows_is_refused_until_the_reserve_is_back() {
+    let Some(small) = Small::mount() else {
+        eprintln!("skipped: mounting takes the superuser");
+        return;
+    };
+    let store = small.path().join("store");
+    let engine = open(&store);
+    fill(small.path());
+    let mut bytes = vec![0; 50_000];
+    SmallRng::seed_from_u64(1).fill(&mut bytes[..]); // which no table makes smaller
+    let grow = |number: u32| engine.commit(&changes(vec![put(number.to_be_bytes(), bytes.clone())]));
+    (0..1000).find_map(|number| grow(number).err()).expect("never full");
+    // More than the journal has room for, and nothing of it goes below: so all that grew is there, where the reserve was.
+    for number in 0..50_000 {
+        commit(&engine, &changes(vec![delete(format!("absent {number}"))]));
+    }
+    assert!(!store.join("reserve").exists());
+    assert_eq!(grow(0).unwrap_err().errno, Some(Errno::NOSPC.raw_os_error()));
+    commit(&engine, &upkeep(vec![put("new name", "v"), delete("old name")]));
+    fs::remove_file(small.path().join("ballast")).unwrap();
+    heals(|| grow(0).is_ok());
+    assert!(store.join("reserve").exists());
+}
+
+#[test]
 fn a_store_on_a_full_file_system_opens() {
     let Some(small) = Small::mount() else {
         eprintln!("skipped: mounting takes the superuser");
         return;
     };
-    let store = small.0.path().join("store");
+    let store = small.path().join("store");
     commit(&open(&store), &changes(vec![put("k", "v")]));
-    fill(small.0.path());
+    fill(small.path());
     let engine = open(&store);
     assert!(!store.join("reserve").exists());
     commit(&engine, &changes(vec![delete("k")]));
     engine.sync().unwrap();
+    // What was given up is not for what grows.
+    let grow = |number: u32| engine.commit(&changes(vec![put(number.to_be_bytes(), [0; 1000])]));
+    assert_eq!(grow(0).unwrap_err().errno, Some(Errno::NOSPC.raw_os_error()));
+    commit(&engine, &upkeep(vec![put("opened", "by me")]));
+    commit(&engine, &changes(vec![delete("k")]));
+    fs::remove_file(small.path().join("ballast")).unwrap();
+    heals(|| grow(0).is_ok());
+    assert!(store.join("reserve").exists());
+}
+
+#[test]
+fn a_store_on_a_full_file_system_opens_again_and_again() {
+    let Some(small) = Small::mount() else {
+        eprintln!("skipped: mounting takes the superuser");
+        return;
+    };
+    let store = small.path().join("store");
+    let reserve_bytes = || fs::metadata(store.join("reserve")).unwrap().len();
+    commit(&open(&store), &changes(vec![put("k", "v")]));
+    let whole = reserve_bytes();
+    for life in 0..12_u8 {
+        // Whatever the one before has left.
+        fill(small.path());
+        let engine = open(&store);
+        commit(&engine, &upkeep(vec![put("k", [life])]));
+        engine.sync().unwrap();
+        drop(engine);
+        assert!(reserve_bytes() >= whole / 4, "{life}: {} of {whole}", reserve_bytes());
+    }
 }
 
 #[test]

@@ -9,8 +9,9 @@ use std::{
 };
 
 use cofs_engine::{Change, EmbeddedEngine, EmbeddedOptions, Engine, KeyShape};
-use common::{MEMORY_BYTES, changes, commit};
+use common::{MEMORY_BYTES, Small, changes, commit};
 use rand::{Rng, SeedableRng, rngs::SmallRng, seq::SliceRandom};
+use rustix::io::Errno;
 
 const VALUE_BYTES: usize = 4096;
 const NUMBERS: u64 = 9000;
@@ -106,6 +107,53 @@ fn a_store_that_is_closed_while_space_comes_back_loses_nothing() {
             assert_eq!(engine.get(&key(number)).unwrap().is_none(), gone, "{number}");
         }
     }
+}
+
+/// Fills a file system of its own with values, and then removes a few of them, once as they were made and once at random.
+#[test]
+fn a_store_that_has_filled_its_file_system_takes_more_once_a_little_is_removed() {
+    let Some(small) = Small::mount() else {
+        eprintln!("skipped: mounting takes the superuser");
+        return;
+    };
+    let engine = open(small.path());
+    let mut rng = SmallRng::seed_from_u64(2);
+    let mut next = 0;
+    let mut fill = |most: u64| {
+        let from = next;
+        while next < from + most {
+            let put = engine.commit(&changes(vec![Change::put(key(next), value(&mut rng))]));
+            if let Err(error) = put {
+                assert_eq!(error.errno, Some(Errno::NOSPC.raw_os_error()), "{error}");
+                break;
+            }
+            next += 1;
+        }
+        next - from
+    };
+    let filled = fill(u64::MAX);
+    assert!(filled > 5000 && fill(1) == 0, "it stays full");
+    let scattered = (6000..9000).step_by(3).collect();
+    for removed in [(1000..1300).collect(), (4000..5000).collect(), scattered] {
+        let removed: Vec<u64> = removed;
+        remove(&engine, &removed);
+        let from = Instant::now();
+        while fill(1) == 0 {
+            assert!(from.elapsed() < Duration::from_secs(60), "from {} on: it does not heal", removed[0]);
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        fill(u64::MAX);
+    }
+    engine.sync().unwrap();
+    drop(engine);
+    let engine = open(small.path());
+    let there = |number: u64| engine.get(&key(number)).unwrap().is_some();
+    assert_eq!(
+        [0, 999, 1000, 1299, 1300, 4999, filled - 1].map(there),
+        [true, true, false, false, true, false, true]
+    );
+    remove(&engine, &(0..next).collect::<Vec<_>>());
+    engine.sync().unwrap();
 }
 
 /// Numbers of which each has several parts; who removes part 0 removes all.

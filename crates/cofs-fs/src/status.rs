@@ -28,7 +28,8 @@ impl<M: MetadataDriver> Cofs<M> {
             fields.insert("object_number".into(), json!(id.get()));
             fields.insert("pool".into(), json!(id.pool().0));
             fields.insert("pool_name".into(), json!(self.pool_name(id.pool())));
-            fields.insert("object_path".into(), json!(self.placement.object_path(id)));
+            let path = self.placement.object_path(id);
+            fields.insert("object_path".into(), json!(path.as_ref().map(|path| path.to_string_lossy())));
         }
         let open = match self.opens.get(ino) {
             Some(inode) => open_state(&*inode.shared().await, inode.poisoned()),

@@ -32,16 +32,25 @@ use crate::{
 pub struct Verb {
     before_commit: &'static str,
     after_commit: &'static str,
+    /// It adds to the volume: refused first where space is short.
+    grows: bool,
 }
 
 impl Verb {
     pub const fn new(before_commit: &'static str, after_commit: &'static str) -> Self {
-        Self { before_commit, after_commit }
+        Self { before_commit, after_commit, grows: false }
+    }
+
+    pub const fn that_grows(self) -> Self {
+        Self { grows: true, ..self }
     }
 }
 
 /// The verb called `$name`, whose failpoints are `namespace.$name.before_commit` and `.after_commit`.
 macro_rules! verb {
+    ($name:literal, grows) => {
+        $crate::tx::verb!($name).that_grows()
+    };
     ($name:literal) => {
         $crate::tx::Verb::new(
             concat!("namespace.", $name, ".before_commit"),
@@ -253,7 +262,7 @@ impl<'a> Tx<'a> {
         self.check_empty()?;
         let fate = self.decide_departure();
         failpoint(verb.before_commit);
-        self.store.commit(std::mem::take(&mut self.changes))?;
+        self.store.commit(verb, std::mem::take(&mut self.changes))?;
         self.apply_in_memory();
         drop(held);
         failpoint(verb.after_commit);

@@ -15,15 +15,21 @@ use std::{
     sync::Arc,
 };
 
-use rocksdb::{DB, DBCompressionType, IngestExternalFileOptions, Options, SstFileWriter, properties};
+use rocksdb::{
+    DB, DBCompressionType, IngestExternalFileOptions, Options, SstFileWriter,
+    properties::{self, PropName},
+};
+use rustix::io::Errno;
 
 use super::{
     KeyShape,
     error::{engine_error, from_errno},
     intake::Memtable,
     log::InheritedLogs,
+    options::TABLE_BYTES,
     records::Records,
-    removals::{self, Held, Table},
+    removals::{self, Held, Levels, Table},
+    reserve,
 };
 use crate::{EngineError, Key};
 
@@ -34,6 +40,11 @@ const PART_BYTES_MIN: usize = 1 << 20;
 /// Values that are this large on an average are not compressed: that takes longer than all else that is done to them here, and they
 /// are small files, which would take as much anywhere else.
 const LARGE_VALUE_BYTES: usize = 1 << 10;
+
+/// What compaction makes before it removes what that replaces: with less it may fail for want of space.
+const ROOM_BYTES: u64 = 2 * TABLE_BYTES;
+/// Ranges to be merged, at most; what is beyond is left to compaction.
+const REMOVED_MAX: usize = 1 << 14;
 
 /// Names of tables in the making.
 const NEW_PREFIX: &str = "new-table-";
@@ -48,6 +59,19 @@ pub(super) struct Below {
     keys: KeyShape,
     /// None once what an earlier version of the format left in RocksDB's log is a table.
     inherited: Option<InheritedLogs>,
+    /// Of RocksDB's background work, when that was last not behind.
+    failures: u64,
+    /// Where something was removed while space was short, and may still stand in tables.
+    removed: Vec<Removed>,
+    /// The same, where there was not enough room, or merging failed: to be tried again when more has been taken.
+    put_off: Vec<Removed>,
+}
+
+/// Between two keys so many were removed.
+struct Removed {
+    first: Key,
+    last: Key,
+    removals: usize,
 }
 
 impl Below {
@@ -62,24 +86,45 @@ impl Below {
         let mut uncompressed = options.clone();
         uncompressed.set_compression_type(DBCompressionType::None);
         let (directory, inherited) = (directory.to_owned(), Some(inherited));
-        Self { db, records, options, uncompressed, directory, keys, inherited }
+        Self {
+            db,
+            records,
+            options,
+            uncompressed,
+            directory,
+            keys,
+            inherited,
+            failures: 0,
+            removed: Vec::new(),
+            put_off: Vec::new(),
+        }
     }
 
-    /// Puts all of a memtable, which readers still find, on stable storage below. Errors change nothing.
-    pub(super) fn take(&mut self, memtable: &Memtable) -> Result<(), EngineError> {
+    /// Puts all of a memtable, which readers still find, on stable storage below. Errors change nothing. Where space is `short`,
+    /// what it removes is made fit for [`make_room`](Self::make_room).
+    pub(super) fn take(&mut self, memtable: &Memtable, short: bool) -> Result<(), EngineError> {
         self.settle()?;
         if memtable.keys() == 0 {
             return Ok(());
         }
-        let cuts = cuts(memtable, self.keys)?;
-        let mut held = self.remove_dead(memtable)?;
-        let mut tables = Vec::new();
-        let done = self.build(memtable, &cuts, &mut held, &mut tables).and_then(|()| self.ingest(&tables));
-        for table in tables {
+        let mut cuts = cuts(memtable, self.keys)?;
+        let below = self.remove_dead(memtable)?;
+        if short {
+            cut_between(&mut cuts, &below);
+        }
+        let mut new = New::default();
+        let done =
+            self.build(memtable, &cuts, Held::by(below), &mut new).and_then(|()| self.ingest(&new.files));
+        for file in new.files {
             // Gone already if it was taken, unless it was copied; one that stays is built over.
-            let _ = std::fs::remove_file(table);
+            let _ = std::fs::remove_file(file);
         }
         done?;
+        self.removed.append(&mut self.put_off);
+        if short {
+            let room = REMOVED_MAX.saturating_sub(self.removed.len());
+            self.removed.extend(new.ranges.into_iter().filter(|range| range.removals > 0).take(room));
+        }
         let mut publishing = self.records.publish();
         memtable.visit(|key, value| {
             publishing.put(key, value);
@@ -87,39 +132,95 @@ impl Below {
         })
     }
 
-    /// Whether compaction has fallen too far behind to be given more.
-    pub(super) fn is_behind(&self) -> bool {
-        let young = self.db.property_int_value(properties::num_files_at_level(0));
-        young.ok().flatten().is_some_and(|tables| tables >= YOUNG_TABLES_MAX)
+    /// Whether compaction has fallen too far behind to be given more. Errors: it is, and has failed meanwhile.
+    pub(super) fn is_behind(&mut self) -> Result<bool, EngineError> {
+        let failures = self.failures();
+        if self.number(&properties::num_files_at_level(0)) < YOUNG_TABLES_MAX {
+            self.failures = failures;
+            return Ok(false);
+        }
+        if failures == self.failures {
+            return Ok(true);
+        }
+        // RocksDB tells why in its log only, and tries again by itself.
+        let room = reserve::free_bytes(&self.directory) >= ROOM_BYTES;
+        let errno = if room { Errno::IO } else { Errno::NOSPC };
+        Err(from_errno("merging tables of the metadata failed (their LOG tells why)", errno))
     }
 
-    /// Removes tables of which the memtable leaves nothing, and tells what removals must still go down.
+    /// Of RocksDB's background work since the store was opened.
+    fn failures(&self) -> u64 {
+        self.number(properties::BACKGROUND_ERRORS)
+    }
+
+    fn number(&self, property: &PropName) -> u64 {
+        self.db.property_int_value(property).ok().flatten().unwrap_or(0)
+    }
+
+    /// Whether there may be something for [`make_room`](Self::make_room).
+    pub(super) fn has_room_to_make(&self) -> bool {
+        !self.removed.is_empty()
+    }
+
+    /// Has tables merged where something was removed while space was short, first where it was much, as far as there is room for what that
+    /// makes; no more when some `bytes_max` are. (Compaction by itself waits until there is more to gain.)
+    pub(super) fn make_room(&mut self, bytes_max: u64) -> Result<(), EngineError> {
+        let tables = self.tables()?;
+        let levels = Levels::of(&tables);
+        self.removed.sort_unstable_by_key(|range| range.removals);
+        let mut merged_bytes = 0;
+        while merged_bytes < bytes_max
+            && let Some(range) = self.removed.pop()
+        {
+            let bytes = levels.bytes_in(&range.first, &range.last);
+            if bytes > reserve::free_bytes(&self.directory) {
+                self.put_off.push(range);
+            } else if self.merge(&range) {
+                merged_bytes += bytes;
+            } else {
+                // The others would fare no better.
+                self.put_off.push(range);
+                self.put_off.append(&mut self.removed);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether it went well: RocksDB tells here only that something failed meanwhile.
+    fn merge(&self, range: &Removed) -> bool {
+        let failures = self.failures();
+        self.db.compact_range(Some(&range.first), Some(&range.last));
+        self.failures() == failures
+    }
+
+    /// Removes tables of which the memtable leaves nothing; those that are left, which its removals must still go down to.
     ///
     /// The journal has the removals: whatever of this the disk keeps, and whoever reads meanwhile, the memtable comes first.
-    fn remove_dead(&self, memtable: &Memtable) -> Result<Held, EngineError> {
+    fn remove_dead(&self, memtable: &Memtable) -> Result<Vec<Table>, EngineError> {
         if memtable.removals() == 0 {
-            return Ok(Held::by(Vec::new()));
+            return Ok(Vec::new());
         }
         let runs = removals::runs(memtable, self.keys);
         let tables = self.tables()?;
         let dead = removals::dead(&runs, &tables, self.keys);
         if dead.is_empty() {
-            return Ok(Held::by(tables));
+            return Ok(tables);
         }
         for (first, last) in dead {
             let done = self.db.delete_file_in_range(first, last);
             done.map_err(|error| engine_error("removing a table of the metadata", &error))?;
         }
-        self.tables().map(Held::by)
+        self.tables()
     }
 
     /// In the order of their first keys.
     fn tables(&self) -> Result<Vec<Table>, EngineError> {
-        let files = self.db.live_files();
-        let files = files.map_err(|error| engine_error("looking through the metadata's tables", &error))?;
+        let files = self.db.live_files().map_err(|error| looking_through(&error))?;
         let table = |file: rocksdb::LiveFile| match (file.start_key, file.end_key) {
-            (Some(first), Some(last)) => Ok(Table { first, last, level: file.level }),
-            _ => Err(from_errno("a table of the metadata has no keys", rustix::io::Errno::UCLEAN)),
+            (Some(first), Some(last)) => {
+                Ok(Table { first, last, level: file.level, bytes: file.size as u64 })
+            }
+            _ => Err(from_errno("a table of the metadata has no keys", Errno::UCLEAN)),
         };
         let tables: Result<Vec<_>, _> = files.into_iter().map(table).collect();
         let mut tables = tables?;
@@ -127,14 +228,13 @@ impl Below {
         Ok(tables)
     }
 
-    /// Writes the tables, without removals of what nobody has; `tables` gets their files, of which the last one may be unfinished
-    /// after an error.
+    /// Writes the tables, without removals of what nobody has; of what `new` gets, the last one may be unfinished after an error.
     fn build(
         &self,
         memtable: &Memtable,
         cuts: &[Cut],
-        held: &mut Held,
-        tables: &mut Vec<PathBuf>,
+        mut held: Held,
+        new: &mut New,
     ) -> Result<(), EngineError> {
         let building = |error| engine_error("writing a table of the metadata", &error);
         let mut cuts = cuts.iter().peekable();
@@ -149,12 +249,13 @@ impl Below {
                 return Ok(());
             }
             if table.is_none() {
-                let path = self.directory.join(format!("{NEW_PREFIX}{}", tables.len()));
-                tables.push(path.clone());
-                let new = SstFileWriter::create(options);
-                new.open(path).map_err(building)?;
-                table = Some(new);
+                let path = self.directory.join(format!("{NEW_PREFIX}{}", new.files.len()));
+                new.begin(path.clone(), key);
+                let writer = SstFileWriter::create(options);
+                writer.open(path).map_err(building)?;
+                table = Some(writer);
             }
+            new.add(key, value);
             match (&mut table, value) {
                 (Some(table), Some(value)) => table.put(key, value).map_err(building),
                 (Some(table), None) => table.delete(key).map_err(building),
@@ -183,6 +284,35 @@ impl Below {
         self.db.flush().map_err(|error| engine_error("writing the metadata's log out", &error))?;
         self.inherited = None;
         Ok(())
+    }
+}
+
+fn looking_through(error: &rocksdb::Error) -> EngineError {
+    engine_error("looking through the metadata's tables", error)
+}
+
+/// Tables in the making.
+#[derive(Default)]
+struct New {
+    files: Vec<PathBuf>,
+    /// What each removes.
+    ranges: Vec<Removed>,
+}
+
+impl New {
+    fn begin(&mut self, file: PathBuf, key: &[u8]) {
+        let key = Key::from_slice(key);
+        self.files.push(file);
+        self.ranges.push(Removed { first: key.clone(), last: key, removals: 0 });
+    }
+
+    fn add(&mut self, key: &[u8], value: Option<&[u8]>) {
+        if value.is_none()
+            && let Some(range) = self.ranges.last_mut()
+        {
+            range.last = Key::from_slice(key);
+            range.removals += 1;
+        }
     }
 }
 
@@ -284,6 +414,21 @@ fn cuts(memtable: &Memtable, keys: KeyShape) -> Result<Vec<Cut>, EngineError> {
         cuts.extend(family.cuts());
     }
     Ok(cuts)
+}
+
+/// Lets a table begin also where one of those below begins, so that what is removed from each of them can be merged by itself.
+fn cut_between(cuts: &mut Vec<Cut>, below: &[Table]) {
+    let large_values = |key: &[u8]| {
+        let before = cuts.partition_point(|cut| cut.first.as_slice() <= key).checked_sub(1);
+        before.is_some_and(|at| cuts[at].large_values)
+    };
+    let cut = |table: &Table| Cut {
+        first: Key::from_slice(&table.first),
+        large_values: large_values(&table.first),
+    };
+    let mut more: Vec<Cut> = below.iter().map(cut).collect();
+    cuts.append(&mut more);
+    cuts.sort_by(|one, other| one.first.cmp(&other.first));
 }
 
 fn adjoin(one: Option<u64>, next: Option<u64>) -> bool {
@@ -389,9 +534,9 @@ mod tests {
         Below::new((db, Arc::new(Records::new(0))), directory, options, KEYS, inherited)
     }
 
-    fn removals(numbers: std::ops::Range<u64>) -> Memtable {
+    fn removals(numbers: impl IntoIterator<Item = u64>) -> Memtable {
         let memtable = Memtable::of_segment(1 << 20);
-        numbers.for_each(|number| memtable.apply(&[Change::delete(key(b'n', number))]));
+        numbers.into_iter().for_each(|number| memtable.apply(&[Change::delete(key(b'n', number))]));
         memtable
     }
 
@@ -404,12 +549,12 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let mut below = below(directory.path());
         let sequences = (1000..1300).chain(2000..2300).chain(3000..3300);
-        below.take(&memtable(sequences.map(|number| (b'n', number)), 4096)).unwrap();
+        below.take(&memtable(sequences.map(|number| (b'n', number)), 4096), false).unwrap();
         assert_eq!(below.tables().unwrap().len(), 3);
         // All of the first, all but one of the second; and two that came and went.
-        below.take(&removals(900..1300)).unwrap();
-        below.take(&removals(2000..2299)).unwrap();
-        below.take(&removals(5000..5002)).unwrap();
+        below.take(&removals(900..1300), false).unwrap();
+        below.take(&removals(2000..2299), false).unwrap();
+        below.take(&removals(5000..5002), false).unwrap();
         let (second, third) = ((key(b'n', 2000), key(b'n', 2299)), (key(b'n', 3000), key(b'n', 3299)));
         let removed = (key(b'n', 2000), key(b'n', 2298));
         let mut left = ranges(&below);
@@ -417,5 +562,106 @@ mod tests {
         assert_eq!(left, [removed, second, third]);
         let there = |number: u64| below.db.get(key(b'n', number)).unwrap().is_some();
         assert_eq!([1000, 1299, 2000, 2298, 2299, 3000].map(there), [false, false, false, false, true, true]);
+    }
+
+    #[test]
+    fn a_table_begins_where_one_below_does() {
+        let cut = |number, large_values| Cut { first: Key::from_slice(&key(b'n', number)), large_values };
+        let table =
+            |first, last| Table { first: key(b'n', first), last: key(b'n', last), level: 6, bytes: 1 };
+        let mut cuts = vec![cut(100, true), cut(300, false)];
+        cut_between(&mut cuts, &[table(50, 70), table(100, 150), table(200, 340), table(350, 360)]);
+        let [large, small] = [true, false];
+        let wanted = [(50, small), (100, large), (100, large), (200, large), (300, small), (350, small)];
+        assert_eq!(cuts, wanted.map(|(number, large_values)| cut(number, large_values)));
+    }
+
+    /// Three tables, of each of which something is removed while space is short: most of the second, least of the first.
+    fn three_with_removals(directory: &Path) -> Below {
+        let mut below = below(directory);
+        let sequences = (1000..1300).chain(2000..2300).chain(3000..3300);
+        below.take(&memtable(sequences.map(|number| (b'n', number)), 4096), false).unwrap();
+        below.take(&removals((1000..1010).chain(2000..2100).chain(3000..3050)), true).unwrap();
+        assert_eq!(begins(&below), [1000, 1000, 2000, 2000, 3000, 3000]);
+        below
+    }
+
+    /// The first numbers of all tables.
+    fn begins(below: &Below) -> Vec<u64> {
+        let mut begins: Vec<_> = ranges(below).iter().filter_map(|(first, _)| (KEYS.number)(first)).collect();
+        begins.sort_unstable();
+        begins
+    }
+
+    #[test]
+    fn where_most_was_removed_is_merged_first_and_in_rounds() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut below = three_with_removals(directory.path());
+        for wanted in [&[1000, 1000, 2100, 3000, 3000][..], &[1000, 1000, 2100, 3050], &[1010, 2100, 3050]] {
+            assert!(below.has_room_to_make());
+            below.make_room(1).unwrap();
+            assert_eq!(begins(&below), wanted);
+        }
+        assert!(!below.has_room_to_make());
+        let there = |number: u64| below.db.get(key(b'n', number)).unwrap().is_some();
+        assert_eq!([1009, 1010, 2099, 2100, 3049, 3050].map(there), [false, true, false, true, false, true]);
+    }
+
+    #[test]
+    fn what_there_was_no_room_for_is_tried_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut below = three_with_removals(directory.path());
+        // Of which nobody can tell how much is free.
+        below.directory = directory.path().join("none");
+        below.make_room(u64::MAX).unwrap();
+        assert_eq!(begins(&below), [1000, 1000, 2000, 2000, 3000, 3000]);
+        assert!(!below.has_room_to_make(), "there is no use in it before something changes");
+        below.directory = directory.path().into();
+        below.take(&memtable([(b'x', 0)], 1), false).unwrap();
+        assert!(below.has_room_to_make());
+        below.make_room(u64::MAX).unwrap();
+        assert_eq!(begins(&below), [1010, 2100, 3050]);
+    }
+
+    /// Takes the names of the tables that RocksDB would make next: what does that fails.
+    fn obstruct(directory: &Path) {
+        let number = |file: std::io::Result<std::fs::DirEntry>| {
+            let name = file.unwrap().file_name().into_string().unwrap();
+            name.split(|char: char| !char.is_ascii_digit())
+                .filter_map(|digits| digits.parse::<u64>().ok())
+                .max()
+        };
+        let last = std::fs::read_dir(directory).unwrap().filter_map(number).max().unwrap();
+        for number in last + 1..last + 20 {
+            std::fs::create_dir(directory.join(format!("{number:06}.sst"))).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_merge_that_fails_is_put_off_with_all_others() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut below = three_with_removals(directory.path());
+        obstruct(directory.path());
+        below.make_room(u64::MAX).unwrap();
+        assert_eq!(begins(&below), [1000, 1000, 2000, 2000, 3000, 3000]);
+        assert!(!below.has_room_to_make() && below.put_off.len() == 3);
+        assert_eq!(below.failures(), 1, "the others were not tried");
+    }
+
+    #[test]
+    fn compaction_that_fails_and_is_behind_is_an_error_until_it_has_caught_up() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut below = below(directory.path());
+        while !below.is_behind().unwrap() {
+            // Each in the range of all others: one level takes one of them, and the uppermost the rest.
+            below.take(&memtable([(b'x', 0), (b'x', 1)], 1), false).unwrap();
+        }
+        obstruct(directory.path());
+        below.db.compact_range::<&[u8], &[u8]>(None, None);
+        let mut errno = || below.is_behind().unwrap_err().errno;
+        assert_eq!([errno(), errno()], [Some(Errno::IO.raw_os_error()); 2]);
+        // Of which nobody can tell how much is free.
+        below.directory = directory.path().join("none");
+        assert_eq!(below.is_behind().unwrap_err().errno, Some(Errno::NOSPC.raw_os_error()));
     }
 }

@@ -17,6 +17,7 @@ const TEXTS: &[(&str, Errno)] = &[
     ("Operation not permitted", Errno::PERM),
     ("No such file or directory", Errno::NOENT),
     ("Not a directory", Errno::NOTDIR),
+    ("Is a directory", Errno::ISDIR),
     ("Too many open files in system", Errno::NFILE),
     ("Too many open files", Errno::MFILE),
     ("No file descriptors available", Errno::MFILE),

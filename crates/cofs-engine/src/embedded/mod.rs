@@ -23,6 +23,7 @@ mod below;
 mod error;
 mod intake;
 mod log;
+mod manifest;
 mod open;
 mod options;
 mod page_cache;
@@ -47,6 +48,7 @@ pub const BACKGROUND_THREADS: &[&str] = &[intake::DRAIN_THREAD, "rocksdb:low"];
 use crate::{Batch, Bytes, Durability, Engine, EngineError, EngineStats, Guard, Outcome, Show, Visit};
 use error::{engine_error, from_errno};
 use intake::{Drain, Intake};
+use manifest::NotesLength;
 use records::{Records, Ticket};
 
 /// Errors after which nothing may be written: see the module's page.
@@ -58,6 +60,8 @@ pub struct EmbeddedEngine {
     _drain: Option<Drain>,
     intake: Arc<Intake>,
     db: Arc<DB>,
+    /// None in a store opened for reading. After `db`, which goes before it.
+    _notes_length: Option<NotesLength>,
     read_options: ReadOptions,
     /// For large values: the kernel has them cached, above and below.
     uncached: ReadOptions,
@@ -227,7 +231,7 @@ impl Engine for EmbeddedEngine {
 
     fn commit(&self, batch: &Batch<'_>) -> Result<Outcome, EngineError> {
         self.check_writable()?;
-        if !self.intake.commit(batch.guards, &batch.changes, |guard| self.holds(guard))? {
+        if !self.intake.commit(batch, |guard| self.holds(guard))? {
             return Ok(Outcome::GuardFailed);
         }
         // The journal is free by now: others go on while this commit waits for the disk.

@@ -8,6 +8,7 @@
 //! cofs, which knows of none, does not open a store that has one, and a missing journal is noticed.
 
 use std::{
+    ffi::OsString,
     fs::{self, File},
     io::{self, Write},
     path::Path,
@@ -23,6 +24,7 @@ use super::{
     error::{engine_error, errno, from_errno, from_io, is_full},
     intake::{Drain, Intake},
     log::InheritedLogs,
+    manifest::{self, CURRENT, NotesLength},
     options::{Budget, rocksdb_options},
     records::Records,
     reserve,
@@ -35,19 +37,18 @@ const MARKER_PREFIX: &str = "cofs engine, rocksdb, version ";
 /// Without a journal.
 const VERSION_BEFORE: u32 = 1;
 const VERSION: u32 = 2;
-/// RocksDB's pointer to its manifest: there once, and as long as, a database is.
-const CURRENT: &str = "CURRENT";
 
 pub(super) fn open(options: &EmbeddedOptions) -> Result<EmbeddedEngine, EngineError> {
     let directory = &options.directory;
     let found = check_directory(directory, options.create && !options.read_only)?;
     let budget = Budget::of(options.memory_bytes).on(directory);
-    let tables_bytes = table_bytes(directory).map_err(|e| at(directory, &e))?;
+    let tables_bytes = fs::read_dir(directory).and_then(table_bytes).map_err(|e| at(directory, &e))?;
     let (mut rocksdb, block_cache) = rocksdb_options(&budget, tables_bytes)?;
     rocksdb.create_if_missing(found == Found::Nothing);
     if found == Found::Store(VERSION) && !Intake::is_there(directory) {
         return Err(without_journal(directory));
     }
+    manifest::check(directory)?;
     if options.read_only {
         open_for_reading(options, &rocksdb, &budget)
     } else {
@@ -77,6 +78,7 @@ impl Parts {
             _drain: self.drain,
             intake: self.intake,
             db: self.db,
+            _notes_length: (!options.read_only).then(|| NotesLength(options.directory.clone())),
             read_options: reading(true),
             uncached: reading(false),
             records: self.records,
@@ -102,7 +104,10 @@ fn open_for_writing(
         let db = open_db(rocksdb, options)?;
         Intake::open(directory, budget.segment_bytes, Arc::clone(&poison)).map(|intake| (db, intake))
     };
-    let (db, intake) = with_reserve(directory, open)?;
+    let ((db, intake), given_up) = with_reserve(directory, open)?;
+    if let Some((why, bytes)) = given_up {
+        intake.opened_with_reserve(why, bytes);
+    }
     if found != Found::Store(VERSION) {
         write_marker(directory, VERSION).map_err(|e| at(directory, &e))?;
     }
@@ -122,14 +127,13 @@ fn open_for_reading(
 ) -> Result<Parts, EngineError> {
     const ATTEMPTS: usize = 20;
     for _ in 0..ATTEMPTS {
-        let before = files_of_state(&options.directory);
+        let before = State::of(&options.directory);
         let opened = Intake::open_read_only(&options.directory)
             .and_then(|intake| open_db(rocksdb, options).map(|db| (intake, db)));
-        // What RocksDB has, the journal must have told or have been done with; and RocksDB must not have
-        // written a log out and removed it between the reader's look at its manifest and that at its logs.
-        let moved = opened.as_ref().is_ok_and(|(intake, _)| intake.has_moved())
-            || files_of_state(&options.directory) != before;
-        if !moved {
+        // What RocksDB has, the journal must have told or have been done with; RocksDB must not have written a log out and
+        // removed it between the reader's look at its manifest and that at its logs; and what can't be opened may be a file
+        // that the writer has just removed.
+        if State::of(&options.directory) == before {
             let (intake, db) = opened?;
             return Ok(Parts {
                 db: Arc::new(db),
@@ -144,41 +148,65 @@ fn open_for_reading(
     Err(from_errno(text, Errno::BUSY).advise("unmount it first"))
 }
 
+/// Why the space set aside was given up, and its bytes.
+type GivenUp = (EngineError, u64);
+
 /// Opens a store; where there is no space left for that, with the space set aside.
-fn with_reserve<T>(directory: &Path, open: impl Fn() -> Result<T, EngineError>) -> Result<T, EngineError> {
-    match open() {
-        Err(error) if is_full(&error) && reserve::release(directory) => open(),
-        Err(error) => Err(error),
-        Ok(opened) => {
+fn with_reserve<T>(
+    directory: &Path,
+    open: impl Fn() -> Result<T, EngineError>,
+) -> Result<(T, Option<GivenUp>), EngineError> {
+    let error = match open() {
+        Err(error) if is_full(&error) => error,
+        opened => {
+            let opened = opened?;
             reserve::make(directory);
-            Ok(opened)
+            return Ok((opened, None));
         }
+    };
+    let Some(bytes) = reserve::release(directory) else { return Err(error) };
+    open().map(|opened| (opened, Some((error, bytes))))
+}
+
+/// By what a store is seen to change under a reader.
+#[derive(PartialEq, Eq)]
+struct State {
+    /// RocksDB's logs and manifests, the latter with their sizes: what changes when it writes a log out as a table.
+    files: Vec<(OsString, u64)>,
+    /// The journal's files and which segment stands in each.
+    journal: Vec<(u32, u64)>,
+}
+
+impl State {
+    fn of(directory: &Path) -> Self {
+        let mut files: Vec<_> = fs::read_dir(directory)
+            .into_iter()
+            .flatten()
+            .flatten()
+            .filter_map(|file| {
+                let name = file.file_name();
+                let text = name.to_string_lossy();
+                let bytes = if text.starts_with("MANIFEST-") { file.metadata().ok()?.len() } else { 0 };
+                (bytes > 0 || text.ends_with(".log")).then_some((name.clone(), bytes))
+            })
+            .collect();
+        files.sort_unstable();
+        Self { files, journal: Intake::segments(directory) }
     }
 }
 
-/// RocksDB's logs and manifests, the latter with their sizes: what changes when it writes a log out as a table.
-fn files_of_state(directory: &Path) -> Vec<(std::ffi::OsString, u64)> {
-    let Ok(files) = fs::read_dir(directory) else { return Vec::new() };
-    let mut state: Vec<_> = files
-        .flatten()
-        .filter_map(|file| {
-            let name = file.file_name();
-            let text = name.to_string_lossy();
-            let bytes = if text.starts_with("MANIFEST-") { file.metadata().ok()?.len() } else { 0 };
-            (bytes > 0 || text.ends_with(".log")).then_some((name.clone(), bytes))
-        })
-        .collect();
-    state.sort_unstable();
-    state
-}
-
-/// The bytes of all tables (`000123.sst`): a listing, which is cheap beside opening them.
-fn table_bytes(directory: &Path) -> io::Result<u64> {
+/// The bytes of all tables (`000123.sst`): a listing, which is cheap beside opening them. One that a writer removes
+/// meanwhile does not count.
+fn table_bytes(files: impl Iterator<Item = io::Result<fs::DirEntry>>) -> io::Result<u64> {
     let mut total_bytes = 0;
-    for file in fs::read_dir(directory)? {
+    for file in files {
         let file = file?;
         if file.path().extension().is_some_and(|extension| extension == "sst") {
-            total_bytes += file.metadata()?.len();
+            total_bytes += match file.metadata() {
+                Ok(metadata) => metadata.len(),
+                Err(gone) if gone.kind() == io::ErrorKind::NotFound => 0,
+                Err(error) => return Err(error),
+            };
         }
     }
     Ok(total_bytes)
@@ -298,4 +326,23 @@ fn half_made(directory: &Path) -> EngineError {
 
 fn at(directory: &Path, error: &io::Error) -> EngineError {
     from_io(&format!("the metadata directory {}", directory.display()), error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_that_is_removed_meanwhile_does_not_count() {
+        let directory = tempfile::tempdir().unwrap();
+        for name in ["000001.sst", "000002.sst", "CURRENT"] {
+            fs::write(directory.path().join(name), "12345").unwrap();
+        }
+        assert_eq!(table_bytes(fs::read_dir(directory.path()).unwrap()).unwrap(), 10);
+        let mut files = fs::read_dir(directory.path()).unwrap();
+        let first = files.next().unwrap(); // the listing is read by now
+        fs::remove_file(directory.path().join("000001.sst")).unwrap();
+        let files = std::iter::once(first).chain(files);
+        assert_eq!(table_bytes(files).unwrap(), 5);
+    }
 }

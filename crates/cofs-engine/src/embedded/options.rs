@@ -46,7 +46,8 @@ pub struct EmbeddedOptions {
     /// Make a store where there is none (in a missing or empty directory).
     pub create: bool,
     /// Read only: nothing below is changed, and no lock is taken, so that the state seen is that of the
-    /// moment of opening. Commits fail with EROFS.
+    /// moment of opening. Commits fail with EROFS. Beside a writer, which takes away tables that it has merged, reads of
+    /// those that this engine has not opened by then fail with ENOENT: who reads for long keeps writers out.
     pub read_only: bool,
     /// What is known of the keys.
     pub keys: KeyShape,
@@ -61,6 +62,8 @@ impl EmbeddedOptions {
 }
 
 const MIB: usize = 1 << 20;
+/// What compaction makes its tables of.
+pub(super) const TABLE_BYTES: u64 = 32 << 20;
 
 /// The memory's shares.
 pub(super) struct Budget {
@@ -157,7 +160,7 @@ fn set_background(options: &mut Options) -> Result<(), EngineError> {
     // Written back as it is written, so that the sync at a table's end is short and a commit's sync
     // does not wait behind it.
     options.set_bytes_per_sync(MIB as u64);
-    options.set_target_file_size_base(32 * MIB as u64);
+    options.set_target_file_size_base(TABLE_BYTES);
     // The keys of entries come in no order, so that each compaction of the youngest tables rewrites the whole level below
     // them: that is small, and they are gathered. (Four and 256 MiB took twice the CPU time; figures in ADR-0001.)
     options.set_max_bytes_for_level_base(32 * MIB as u64);

@@ -26,6 +26,7 @@ pub(super) struct Table {
     pub(super) last: Vec<u8>,
     /// Tables of a level hide what those of a higher one have; only those of level 0 may overlap.
     pub(super) level: i32,
+    pub(super) bytes: u64,
 }
 
 /// Numbers of a family that follow each other and are all removed.
@@ -141,14 +142,15 @@ fn within<'a>(tables: &'a [Table], table: &'a Table) -> impl Iterator<Item = usi
 }
 
 /// Tables by their level, of which each but level 0 has them one behind the other.
-struct Levels<'a> {
+pub(super) struct Levels<'a> {
     tables: &'a [Table],
     /// Level and indices, in the order of the tables.
     levels: BTreeMap<i32, Vec<usize>>,
 }
 
 impl<'a> Levels<'a> {
-    fn of(tables: &'a [Table]) -> Self {
+    /// `tables` are in the order of their first keys.
+    pub(super) fn of(tables: &'a [Table]) -> Self {
         let mut levels: BTreeMap<i32, Vec<usize>> = BTreeMap::new();
         for (at, table) in tables.iter().enumerate() {
             levels.entry(table.level).or_default().push(at);
@@ -159,10 +161,27 @@ impl<'a> Levels<'a> {
     /// What stands below this table in its range.
     fn below<'b>(&'b self, table: &'b Table) -> impl Iterator<Item = usize> + 'b {
         let deeper = (Bound::Excluded(table.level), Bound::Unbounded);
-        self.levels.range(deeper).flat_map(move |(_, level)| {
-            let from = level.partition_point(|&at| self.tables[at].last < table.first);
-            level[from..].iter().copied().take_while(move |&at| self.tables[at].first <= table.last)
-        })
+        self.levels.range(deeper).flat_map(|(level, at)| self.meeting(*level, at, &table.first, &table.last))
+    }
+
+    /// The bytes of the tables that may have keys in this range.
+    pub(super) fn bytes_in(&self, first: &[u8], last: &[u8]) -> u64 {
+        let met = self.levels.iter().flat_map(|(level, at)| self.meeting(*level, at, first, last));
+        met.map(|at| self.tables[at].bytes).sum()
+    }
+
+    /// Of the tables `of_level`.
+    fn meeting<'b>(
+        &'b self,
+        level: i32,
+        of_level: &'b [usize],
+        first: &'b [u8],
+        last: &'b [u8],
+    ) -> impl Iterator<Item = usize> + 'b {
+        let ends_before = move |&at: &usize| self.tables[at].last.as_slice() < first;
+        let from = if level == 0 { 0 } else { of_level.partition_point(ends_before) };
+        let begin = of_level[from..].iter().take_while(move |&&at| self.tables[at].first.as_slice() <= last);
+        begin.copied().filter(move |at| !ends_before(at))
     }
 }
 
@@ -207,7 +226,7 @@ mod tests {
     };
 
     fn table(level: i32, first: &[u8], last: &[u8]) -> Table {
-        Table { first: first.to_vec(), last: last.to_vec(), level }
+        Table { first: first.to_vec(), last: last.to_vec(), level, bytes: 1 }
     }
 
     fn run(first: u64, last: u64) -> Run {
@@ -329,6 +348,24 @@ mod tests {
             let taken = |table: &&Table| ranges.iter().any(|(first, last)| *first <= table.first && table.last <= *last);
             proptest::prop_assert_eq!(tables.iter().filter(taken).collect::<Vec<_>>(), gone);
         }
+    }
+
+    #[test]
+    fn the_bytes_of_a_range_are_those_of_all_tables_that_meet_it() {
+        let tables = in_order(&[
+            table(0, b"a", b"z"),
+            table(0, b"b", b"c"),
+            table(0, b"d", b"h"),
+            table(5, b"a", b"c"),
+            table(5, b"d", b"d"),
+            table(5, b"g", b"h"),
+            table(6, b"c", b"e"),
+        ]);
+        let levels = Levels::of(&tables);
+        let bytes = |first: &[u8], last: &[u8]| levels.bytes_in(first, last);
+        assert_eq!((bytes(b"d", b"d"), bytes(b"d", b"f")), (4, 4));
+        assert_eq!((bytes(b"c", b"c"), bytes(b"h", b"i"), bytes(b"i", b"k")), (4, 3, 1));
+        assert_eq!((bytes(b"a", b"z"), bytes(b"z", b"z"), bytes(b"zz", b"zzz")), (7, 1, 0));
     }
 
     #[test]

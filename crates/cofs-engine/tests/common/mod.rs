@@ -7,6 +7,7 @@ use cofs_engine::{
     Batch, Change, Durability, EmbeddedEngine, EmbeddedOptions, Engine, FaultEngine, FaultPlan, Guard,
     MemoryEngine, Outcome, OverlayEngine,
 };
+use rustix::io::Errno;
 
 pub const MEMORY_BYTES: usize = 16 << 20;
 
@@ -87,4 +88,30 @@ pub fn shown(engine: &dyn Engine, keys: &[&[u8]]) -> Vec<Option<cofs_engine::Byt
     };
     engine.show(keys, see).unwrap();
     seen.into_iter().map(|value| value.expect("all are shown")).collect()
+}
+
+/// A small file system of its own; `None` where one can't be mounted.
+pub struct Small(tempfile::TempDir);
+
+impl Small {
+    pub fn mount() -> Option<Self> {
+        let directory = tempfile::tempdir().unwrap();
+        let options = c"size=64m";
+        let flags = rustix::mount::MountFlags::empty();
+        match rustix::mount::mount("cofs-engine-test", directory.path(), "tmpfs", flags, options) {
+            Ok(()) => Some(Self(directory)),
+            Err(Errno::PERM | Errno::ACCESS) => None,
+            Err(errno) => panic!("mount: {errno}"),
+        }
+    }
+
+    pub fn path(&self) -> &Path {
+        self.0.path()
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        rustix::mount::unmount(self.0.path(), rustix::mount::UnmountFlags::DETACH).unwrap();
+    }
 }

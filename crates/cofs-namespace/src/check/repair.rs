@@ -50,7 +50,7 @@ pub fn repair(engine: &Arc<dyn Engine>, problems: &[Problem], now: Timestamp) ->
         clean: opened.was_clean,
         exact: counted || opened.exact,
     });
-    repairer.store.commit(vec![counts, repairer.allocator.give_back()])?;
+    repairer.store.commit(&REPAIR, vec![counts, repairer.allocator.give_back()])?;
     repairer.store.sync()
 }
 
@@ -73,7 +73,7 @@ fn repair_header(engine: &dyn Engine, problems: &[Problem]) -> FsResult<()> {
     if changes.is_empty() {
         return Ok(());
     }
-    let batch = Batch { changes, durability: Durability::Synced, ..Batch::default() };
+    let batch = Batch { changes, durability: Durability::Synced, upkeep: true, ..Batch::default() };
     match engine.commit(&batch).map_err(engine_failed)? {
         Outcome::Committed => Ok(()),
         _ => Err(FsError::Unknown("the repair of the header".into())),

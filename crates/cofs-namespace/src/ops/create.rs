@@ -87,7 +87,7 @@ impl Namespace {
     ) -> FsResult<Node> {
         check_new(c, new)?;
         let mut number = None;
-        self.commit(&verb!("create"), |tx| {
+        self.commit(&verb!("create", grows), |tx| {
             let dir = inodes::directory(tx, parent)?;
             access::check(tx, c, parent, &dir, access::EXECUTE)?;
             let free = entries::probe(tx, &self.hasher, parent, name)?;
@@ -125,7 +125,7 @@ impl Namespace {
             return Err(FsError::InvalidArgument("a directory has a name"));
         }
         let mut number = None;
-        self.commit(&verb!("create_unlinked"), |tx| {
+        self.commit(&verb!("create_unlinked", grows), |tx| {
             let dir = inodes::directory(tx, parent)?;
             access::check(tx, c, parent, &dir, access::WRITE | access::EXECUTE)?;
             let ino = self.number(&mut number, parent)?;

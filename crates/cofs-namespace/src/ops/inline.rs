@@ -45,7 +45,7 @@ impl Namespace {
         data: &[u8],
         kill_set_id: bool,
     ) -> FsResult<Node> {
-        self.commit(&verb!("inline_write"), |tx| {
+        self.commit(&verb!("inline_write", grows), |tx| {
             let mut inode = inline_file(tx, ino)?;
             if !data.is_empty() {
                 let end = self.inline_end(offset, data.len() as u64)?;
@@ -69,7 +69,7 @@ impl Namespace {
         len: u64,
         new_size: Option<u64>,
     ) -> FsResult<Node> {
-        self.commit(&verb!("inline_zero"), |tx| {
+        self.commit(&verb!("inline_zero", grows), |tx| {
             let mut inode = inline_file(tx, ino)?;
             let end = offset.saturating_add(len).min(inode.size_bytes);
             inline::zero(tx, ino, offset.min(end)..end)?;

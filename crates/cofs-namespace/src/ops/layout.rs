@@ -48,7 +48,7 @@ impl Namespace {
         if data.len() as u64 > u64::from(self.options.inline_bytes_max) {
             return Err(FsError::FileTooLarge);
         }
-        self.commit(&verb!("inlay"), |tx| {
+        self.commit(&verb!("inlay", grows), |tx| {
             let (mut inode, object) = object_file(tx, ino)?;
             tx.change_covered(sets::reclaim(object));
             inline::write(tx, ino, 0, data, 0)?;

@@ -24,7 +24,7 @@ impl Namespace {
         parent: InodeId,
         name: &Name,
     ) -> FsResult<Node> {
-        self.commit(&verb!("link"), |tx| {
+        self.commit(&verb!("link", grows), |tx| {
             let dir = inodes::directory(tx, parent)?;
             access::check(tx, c, parent, &dir, access::EXECUTE)?;
             let mut inode = inodes::expect(tx, ino)?;

@@ -148,7 +148,7 @@ impl Namespace {
         if value.len() > limits::XATTR_VALUE_BYTES_MAX {
             return Err(FsError::ValueTooLarge);
         }
-        self.commit(&verb!("setxattr"), |tx| {
+        self.commit(&verb!("setxattr", grows), |tx| {
             let mut loaded = inodes::load_to_change(tx, ino)?;
             let inode = &mut loaded.inode;
             check_default_acl(inode, class)?;

@@ -57,7 +57,7 @@ pub fn format(
         counts(Counts { files: 1, clean: true, exact: true }),
         Change::put(key::inode(InodeId::ROOT), root.encode()),
     ];
-    must_commit(engine, &Batch { guards: &[], changes, durability: Durability::Synced })
+    must_commit(engine, &Batch { changes, durability: Durability::Synced, ..Batch::default() })
 }
 
 /// A volume as it was found.
@@ -94,7 +94,7 @@ pub fn open(engine: Arc<dyn Engine>, opens: Arc<dyn OpenInodes>) -> FsResult<Ope
     let mut changes = vec![put(HeaderPart::Epoch, encode_number(epoch)), counts(opening)];
     changes.extend(unlabelled.then(|| labels::unlabelled(epoch)));
     let guards = [Guard { key: key.clone(), value: Some(before.to_vec()) }];
-    must_commit(&*engine, &Batch { guards: &guards, changes, durability: Durability::Synced })?;
+    must_commit(&*engine, &Batch { guards: &guards, changes, durability: Durability::Synced, upkeep: true })?;
     let guard = Guard { key, value: Some(encode_number(epoch)) };
     let store = Store::new(engine, opens, guard, found.files);
     let (was_clean, files) = (found.clean, found.files);

@@ -1,10 +1,10 @@
 //! create, lookup, link, unlink, rmdir, release.
 
 use cofs_engine::{Call, FaultEngine, FaultPlan};
-use cofs_types::{FileKind, FsError, Layout, NewInode};
+use cofs_types::{FileKind, FsError, Layout, NewInode, RenameMode, SetAttributes, XattrMode};
 
 use super::*;
-use crate::Fate;
+use crate::{Fate, Settled};
 
 #[test]
 fn every_kind_is_created_and_found_again() {
@@ -171,15 +171,61 @@ fn numbers_are_never_used_twice_and_neighbours_lie_together() {
     assert!(b > a && b.get() - a.get() < 1000);
 }
 
-#[test]
-fn new_names_in_a_young_directory_are_not_looked_for() {
-    const NAMES: u64 = 100;
+/// A volume whose engine counts what it is asked.
+fn counting() -> (Arc<FaultEngine>, Arc<Opens>, Namespace) {
     let memory = Arc::new(MemoryEngine::new());
     let options = VolumeOptions { inline_bytes_max: INLINE_MAX, hash_key: [7; 16] };
     Namespace::format(&*memory, &options, (0, 0, 0o755), at(1)).unwrap();
     let engine = Arc::new(FaultEngine::new(memory, FaultPlan::new()));
     let opens = Arc::new(Opens::default());
     let ns = Namespace::open(engine.clone(), opens.clone()).unwrap();
+    (engine, opens, ns)
+}
+
+#[test]
+fn where_there_is_no_space_what_is_there_can_be_changed_and_removed() {
+    let (engine, opens, ns) = counting();
+    let make = |n: &str, kind| ns.create(&C, at(2), ROOT, name(n), &new(kind, 0o644));
+    let [f, g] = ["f", "g"].map(|n| make(n, FileKind::Regular).unwrap().attributes.ino);
+    make("d", FileKind::Directory).unwrap();
+    ns.link(&C, at(2), f, ROOT, name("f2")).unwrap();
+    ns.inline_write(at(2), f, 0, b"bytes", false).unwrap();
+    ns.flush(at(3)).unwrap();
+    engine.set_full(true);
+
+    let full = || FsError::NoSpace;
+    fails(make("more", FileKind::Regular), full());
+    fails(make("more", FileKind::Directory), full());
+    fails(ns.create_unlinked(&C, at(4), ROOT, &new(FileKind::Regular, 0o644), true), full());
+    fails(ns.link(&C, at(4), f, ROOT, name("f3")), full());
+    fails(ns.inline_write(at(4), g, 0, b"bytes", false), full());
+    fails(ns.setxattr(&C, at(4), g, xname("user.x"), b"v", XattrMode::Set, false), full());
+
+    let mode = SetAttributes { permissions: Some(0o600), ..SetAttributes::default() };
+    ns.setattr(&C, at(5), g, &mode).unwrap();
+    ns.setattr(&C, at(5), f, &SetAttributes { size_bytes: Some(0), ..SetAttributes::default() }).unwrap();
+    ns.outgrow(at(5), g, object(1)).unwrap();
+    let settled = Settled { size_bytes: 70_000, blocks_512: 144, ..Settled::default() };
+    ns.settle(g, &settled, true).unwrap();
+    ns.rename(&C, at(5), (ROOT, name("g")), (ROOT, name("a longer name")), RenameMode::Replace).unwrap();
+    ns.unlink(&C, at(5), ROOT, name("f2")).unwrap();
+    opens.0.lock().insert(f);
+    ns.unlink(&C, at(5), ROOT, name("f")).unwrap();
+    opens.0.lock().clear();
+    ns.release_unlinked(at(5), f).unwrap();
+    ns.unlink(&C, at(5), ROOT, name("a longer name")).unwrap();
+    ns.reclaimed(&[object(1)]).unwrap();
+    ns.rmdir(&C, at(5), ROOT, name("d")).unwrap();
+    ns.close(at(6)).unwrap();
+    drop(ns);
+    let ns = Namespace::open(engine, opens).unwrap();
+    assert_eq!(ns.files(), 1);
+}
+
+#[test]
+fn new_names_in_a_young_directory_are_not_looked_for() {
+    const NAMES: u64 = 100;
+    let (engine, opens, ns) = counting();
     let make = |ns: &Namespace, dir, name: &str, kind| {
         ns.create(&C, at(2), dir, self::name(name), &new(kind, 0o755))
     };

@@ -94,7 +94,7 @@ impl Store {
     /// Commits what no transaction reads: parts of the header, the reclaim list.
     pub fn commit_alone(&self, verb: &Verb, changes: Vec<Change>) -> FsResult<()> {
         failpoint(verb.before_commit);
-        self.commit(changes)?;
+        self.commit(verb, changes)?;
         failpoint(verb.after_commit);
         Ok(())
     }
@@ -108,9 +108,10 @@ impl Store {
     }
 
     /// Commits `changes`, unless another process has taken over the volume or this one has closed it.
-    pub fn commit(&self, changes: Vec<Change>) -> FsResult<()> {
+    pub fn commit(&self, verb: &Verb, changes: Vec<Change>) -> FsResult<()> {
         self.check_open()?;
-        let batch = Batch { guards: std::slice::from_ref(&self.epoch), changes, ..Batch::default() };
+        let guards = std::slice::from_ref(&self.epoch);
+        let batch = Batch { guards, changes, upkeep: !verb.grows, ..Batch::default() };
         match self.engine.commit(&batch).map_err(engine_failed)? {
             Outcome::Committed => Ok(()),
             Outcome::GuardFailed => {

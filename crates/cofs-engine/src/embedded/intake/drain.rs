@@ -8,22 +8,23 @@ use std::{
 
 use parking_lot::MutexGuard;
 
-use super::{Free, Header, Intake, Layer, SLOTS, SLOTS_MIN, Segment, Stuck, Work, segment};
+use super::{Free, Header, Intake, Layer, SLOTS, SLOTS_MIN, Segment, Work, segment};
 use crate::{
     EngineError,
-    embedded::{
-        below::Below,
-        error::{from_io, is_full},
-        reserve,
-    },
+    embedded::{below::Below, error::from_io, options::TABLE_BYTES, reserve},
 };
 
 /// How long after a failure the drain tries again.
 const AGAIN: Duration = Duration::from_millis(500);
+/// Layers that are left at the end: with the segment that is ready and the one that the next life begins there are as many files as are
+/// needed anyway.
+const LAYERS_LEFT_MAX: usize = SLOTS as usize - 2;
 /// How long it lets compaction work that has fallen behind.
 const CATCHING_UP: Duration = Duration::from_millis(20);
 /// A pause of the commits.
 const PAUSE: Duration = Duration::from_secs(2);
+/// So much is merged at a time to make room: there is other work, too.
+const MERGED_BYTES_MAX: u64 = 8 * TABLE_BYTES;
 /// Removals that do not stay in memory when the commits pause: below stand the bytes that they set free.
 const REMOVALS_MANY: usize = 4096;
 pub(in crate::embedded) const THREAD: &str = "cofs-drain";
@@ -47,6 +48,8 @@ pub(super) enum Job {
     Drain(Arc<Layer>),
     /// Commits pause, and much of what they removed could come back.
     EndSegment,
+    /// Commits pause, and what they removed while space was short is below.
+    MakeRoom,
 }
 
 /// What a failure means for what comes after.
@@ -62,7 +65,7 @@ impl Drain {
     pub(in crate::embedded) fn start(intake: Arc<Intake>, mut below: Below) -> Result<Self, EngineError> {
         let working = Arc::clone(&intake);
         let work = move || {
-            while let Some(job) = working.next_job() {
+            while let Some(job) = working.next_job(below.has_room_to_make()) {
                 match working.work_on(&job, &mut below) {
                     Ok(()) => {}
                     Err(Failure::Passing(error)) => working.stuck(error, job),
@@ -72,6 +75,7 @@ impl Drain {
                     }
                 }
             }
+            working.end(&mut below);
         };
         let thread = Builder::new().name(THREAD.into()).spawn(work);
         let thread = thread.map_err(|error| from_io("starting a thread of the metadata engine", &error))?;
@@ -80,7 +84,7 @@ impl Drain {
 }
 
 impl Drop for Drain {
-    /// What is not drained stands in the journal.
+    /// What is not drained stands in the journal, which does not get longer by that.
     fn drop(&mut self) {
         self.intake.work.lock().stopping = true;
         self.intake.changed.notify_all();
@@ -91,44 +95,107 @@ impl Drop for Drain {
 }
 
 impl Intake {
-    /// Waits for something to do; `None` at the end.
-    pub(super) fn next_job(&self) -> Option<Job> {
+    /// Waits for something to do; `None` at the end. `room_to_make`: there may be, below.
+    pub(super) fn next_job(&self, room_to_make: bool) -> Option<Job> {
         let mut work = self.work.lock();
-        loop {
-            if work.stopping {
-                return None;
-            }
-            let layers = self.layers.read().clone();
-            // First the segment that a commit may wait for.
-            if work.spare.is_none()
-                && let Some(slot) = work.free_slot()
-            {
-                let previous = work.newest;
-                let oldest = layers.last().map_or(previous, |layer| layer.segment.header.generation);
-                return Some(Job::Prepare(slot, Header { generation: previous + 1, previous, oldest }));
-            }
-            if let [_, .., oldest] = &layers[..] {
-                return Some(Job::Drain(Arc::clone(oldest)));
+        while !work.stopping {
+            if let Some(job) = self.job_at_once(&mut work) {
+                return Some(job);
             }
             let before = self.committed.load(Ordering::Relaxed);
-            let pause = self.changed.wait_for(&mut work, PAUSE).timed_out();
-            let removals = layers.first().map_or(0, |layer| layer.memtable.removals());
-            let quiet = pause && self.committed.load(Ordering::Relaxed) == before;
-            if quiet && removals >= REMOVALS_MANY && work.spare.is_some() {
-                return Some(Job::EndSegment);
+            let paused = self.changed.wait_for(&mut work, PAUSE).timed_out();
+            // Compaction may have made room since.
+            self.change_space(&mut work, |space| space.look_again(|bytes| self.take_back(bytes)));
+            if paused
+                && self.committed.load(Ordering::Relaxed) == before
+                && let Some(job) = self.job_of_pause(&work, room_to_make)
+            {
+                return Some(job);
             }
         }
+        None
+    }
+
+    fn job_at_once(&self, work: &mut Work) -> Option<Job> {
+        let layers = self.layers.read();
+        // First the segment that a commit may wait for.
+        if work.spare.is_none()
+            && let Some(slot) = work.free_slot()
+        {
+            let previous = work.newest;
+            let oldest = layers.last().map_or(previous, |layer| layer.segment.header.generation);
+            return Some(Job::Prepare(slot, Header { generation: previous + 1, previous, oldest }));
+        }
+        match &layers[..] {
+            [_, .., oldest] => Some(Job::Drain(Arc::clone(oldest))),
+            _ => None,
+        }
+    }
+
+    fn job_of_pause(&self, work: &Work, room_to_make: bool) -> Option<Job> {
+        let removals = self.layers.read().first().map_or(0, |layer| layer.memtable.removals());
+        let enough = if work.space.is_short() { 1 } else { REMOVALS_MANY };
+        if removals >= enough && work.spare.is_some() {
+            return Some(Job::EndSegment);
+        }
+        room_to_make.then_some(Job::MakeRoom)
     }
 
     fn work_on(&self, job: &Job, below: &mut Below) -> Result<(), Failure> {
         match job {
             Job::Prepare(slot, header) => self.prepare(*slot, *header),
-            Job::Drain(_) if below.is_behind() => {
+            Job::Drain(_) if below.is_behind().map_err(Failure::Passing)? => {
                 self.rest(&mut self.work.lock(), CATCHING_UP);
                 Ok(())
             }
             Job::EndSegment => self.end_segment(),
-            Job::Drain(layer) => drain(layer, below).map(|()| self.drained(layer)),
+            Job::MakeRoom => below.make_room(MERGED_BYTES_MAX).map_err(Failure::Passing),
+            Job::Drain(layer) => {
+                let short = self.short.load(Ordering::Relaxed);
+                drain(layer, below, short).map(|()| self.drained(layer))
+            }
+        }
+    }
+
+    /// Lives that are too short to drain anything, one after another, would leave a file more each; and on a full file system the next
+    /// one needs a reserve as much as this one did.
+    fn end(&self, below: &mut Below) {
+        let surplus = || {
+            let layers = self.layers.read();
+            layers.last().filter(|_| layers.len() > LAYERS_LEFT_MAX).cloned()
+        };
+        let mut drained = false;
+        while let Some(layer) = surplus()
+            && drain(&layer, below, self.short.load(Ordering::Relaxed)).is_ok()
+        {
+            self.drained(&layer);
+            drained = true;
+        }
+        if drained {
+            self.let_go_of_drained();
+        }
+        if let Some(bytes) = self.work.lock().space.given_up_bytes() {
+            reserve::take_back_most(&self.directory, bytes);
+        }
+    }
+
+    /// Says in the newest header which segments count no longer. Nothing stands behind that one yet, so that nothing is lost if this is cut
+    /// short.
+    fn let_go_of_drained(&self) {
+        let newest = {
+            let mut work = self.work.lock();
+            let oldest = self.layers.read().last().map(|layer| layer.segment.header.generation);
+            match (work.spare.take(), oldest) {
+                (Some(spare), Some(oldest)) => {
+                    let slot = Slot { number: spare.slot, new: false };
+                    Some(Job::Prepare(slot, Header { oldest, ..spare.header }))
+                }
+                _ => self.job_at_once(&mut work),
+            }
+        };
+        if let Some(Job::Prepare(slot, header)) = newest {
+            // Else they count still, and are drained once more.
+            let _ = self.prepare(slot, header);
         }
     }
 
@@ -145,8 +212,8 @@ impl Intake {
     /// Until the drain is to end, the reserve is wanted, or `time` is over.
     fn rest(&self, work: &mut MutexGuard<'_, Work>, time: Duration) {
         let until = Instant::now() + time;
-        let wanted = |work: &Work| work.stuck.as_ref().is_some_and(|stuck| stuck.reserve_wanted);
-        while !work.stopping && !wanted(work) && !self.changed.wait_until(work, until).timed_out() {}
+        let rests = |work: &Work| !work.stopping && !work.space.is_reserve_wanted();
+        while rests(work) && !self.changed.wait_until(work, until).timed_out() {}
     }
 
     pub(super) fn prepare(&self, slot: Slot, header: Header) -> Result<(), Failure> {
@@ -156,7 +223,7 @@ impl Intake {
             Ok(segment) => {
                 work.newest = header.generation;
                 work.spare = Some(segment);
-                self.heal(&mut work);
+                self.got_on(&mut work);
                 self.remove_surplus(&mut work, header.oldest);
             }
             // A file system without space for more files: the first two do. (One that was there stays: the newest
@@ -189,40 +256,36 @@ impl Intake {
         let mut work = self.work.lock();
         self.layers.write().pop();
         work.free.push(Free { slot, generation: layer.segment.header.generation });
-        self.heal(&mut work);
+        self.got_on(&mut work);
         self.changed.notify_all();
     }
 
     /// What could not be done will be tried again. Until it is, commits go on while the journal has room, and then fail with
     /// this error; if there is no space, those that would need more fail at once.
     fn stuck(&self, error: EngineError, job: Job) {
-        let full = is_full(&error);
         let mut work = self.work.lock();
         if let Job::Prepare(slot, _) = job {
             // In the same file, or two might claim to be the same segment.
             work.again = Some(slot);
         }
-        let wanted = work.stuck.as_ref().is_some_and(|stuck| stuck.reserve_wanted);
-        if full
-            && wanted
-            && reserve::release(&self.directory)
-            && let Some(stuck) = &mut work.stuck
-        {
-            stuck.reserve_wanted = false;
-            return; // try again at once
-        }
-        let hope = full && reserve::is_there(&self.directory);
-        work.stuck = Some(Stuck { error, reserve_wanted: false, hope });
-        self.full.store(full, Ordering::Relaxed);
+        let removes = self.layers.read().iter().any(|layer| layer.memtable.removals() > 0);
+        let release = || reserve::release(&self.directory);
+        let at_once = self.change_space(&mut work, |space| space.failed(error, removes, release));
         self.changed.notify_all();
-        self.rest(&mut work, AGAIN);
+        if !at_once {
+            self.rest(&mut work, AGAIN);
+        }
     }
 
-    fn heal(&self, work: &mut Work) {
-        if work.stuck.take().is_some() {
-            self.full.store(false, Ordering::Relaxed);
+    fn got_on(&self, work: &mut Work) {
+        self.change_space(work, |space| space.got_on(|bytes| self.take_back(bytes)));
+        if !work.space.is_short() {
+            reserve::restore(&self.directory);
         }
-        reserve::restore(&self.directory);
+    }
+
+    fn take_back(&self, bytes: u64) -> bool {
+        reserve::take_back(&self.directory, bytes)
     }
 }
 
@@ -242,9 +305,9 @@ impl Work {
 }
 
 /// Moves a layer into a table below, and syncs it.
-fn drain(layer: &Layer, below: &mut Below) -> Result<(), Failure> {
+fn drain(layer: &Layer, below: &mut Below, short: bool) -> Result<(), Failure> {
     // What a failed sync left in the kernel's cache can't be known.
     let synced = layer.segment.sync_ended();
     synced.map_err(|error| Failure::Lasting(from_io("syncing the metadata's journal", &error)))?;
-    below.take(&layer.memtable).map_err(Failure::Passing)
+    below.take(&layer.memtable, short).map_err(Failure::Passing)
 }

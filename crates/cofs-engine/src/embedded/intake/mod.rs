@@ -22,6 +22,7 @@ mod memtable;
 mod record;
 mod recovery;
 mod segment;
+mod space;
 #[cfg(test)]
 mod tests;
 
@@ -42,13 +43,14 @@ use self::{
     memtable::Cursor,
     record::Record,
     segment::{Header, Segment, Tail},
+    space::Space,
 };
 pub(super) use self::{
     drain::{Drain, THREAD as DRAIN_THREAD},
     memtable::Memtable,
 };
 use super::{Poison, error::from_errno};
-use crate::{Bytes, Change, EngineError, Guard};
+use crate::{Batch, Bytes, Change, EngineError, Guard};
 
 /// Files of the journal: one that is written, one that is made ready, and two that are drained.
 const SLOTS: u32 = 4;
@@ -117,17 +119,8 @@ struct Work {
     newest: u64,
     /// A file that could not be made ready, and will be tried again.
     again: Option<Slot>,
-    stuck: Option<Stuck>,
+    space: Space,
     stopping: bool,
-}
-
-/// What keeps the drain from going on at present.
-struct Stuck {
-    error: EngineError,
-    /// Somebody waits who would make room.
-    reserve_wanted: bool,
-    /// Whether there is hope before the cause is gone: there is no space, and a reserve.
-    hope: bool,
 }
 
 /// See the module's page.
@@ -137,8 +130,8 @@ pub(super) struct Intake {
     writer: Mutex<Writer>,
     layers: RwLock<Layers>,
     work: Mutex<Work>,
-    /// There is no space below: only what makes room is taken.
-    full: AtomicBool,
+    /// Whether the space in `work` is short, for commits, which do not lock that.
+    short: AtomicBool,
     /// `work` or `layers` has changed.
     changed: Condvar,
     committed: AtomicU64,
@@ -174,6 +167,11 @@ impl Intake {
         Ok(Self::new(directory, segment_bytes, layers, work, poison, true))
     }
 
+    /// There was no space to open the store, and the reserve, of so many bytes, was given up for that.
+    pub(super) fn opened_with_reserve(&self, why: EngineError, bytes: u64) {
+        self.change_space(&mut self.work.lock(), |space| space.opened_with_reserve(why, bytes));
+    }
+
     /// Reads the journal as it is at this moment, and changes nothing.
     pub(super) fn open_read_only(directory: &Path) -> Result<Self, EngineError> {
         let found = recovery::read(directory, false)?;
@@ -184,15 +182,15 @@ impl Intake {
 
     /// Whether there is a journal in `directory`.
     pub(super) fn is_there(directory: &Path) -> bool {
-        segment::slots(directory).is_ok_and(|slots| {
-            slots.iter().any(|&slot| segment::header(directory, slot).is_ok_and(|header| header.is_some()))
-        })
+        Self::segments(directory).iter().any(|(_, generation)| *generation > 0)
     }
 
-    /// Whether the journal, opened for reading, has gone on to another segment meanwhile.
-    pub(super) fn has_moved(&self) -> bool {
-        let newest = recovery::newest(&self.directory);
-        newest.is_ok_and(|newest| newest != self.work.lock().newest)
+    /// The journal's files in `directory` and the generation of the segment in each; 0 where there is none, or where it can't be read.
+    pub(super) fn segments(directory: &Path) -> Vec<(u32, u64)> {
+        let generation =
+            |slot| segment::header(directory, slot).ok().flatten().map_or(0, |header| header.generation);
+        let slots = segment::slots(directory).unwrap_or_default();
+        slots.into_iter().map(|slot| (slot, generation(slot))).collect()
     }
 
     fn new(
@@ -210,7 +208,7 @@ impl Intake {
             writer: Mutex::new(Writer { layer, tail: Tail::default(), commits: 1, holds: None }),
             layers: RwLock::new(layers.into()),
             work: Mutex::new(work),
-            full: AtomicBool::new(false),
+            short: AtomicBool::new(false),
             changed: Condvar::new(),
             committed: AtomicU64::new(1),
             synced: Mutex::new(0),
@@ -222,18 +220,19 @@ impl Intake {
     /// the store as of just before the commit. Errors leave nothing behind: the next record is written to the same place.
     pub(super) fn commit(
         &self,
-        guards: &[Guard],
-        changes: &[Change],
+        batch: &Batch<'_>,
         holds: impl Fn(&Guard) -> Result<bool, EngineError>,
     ) -> Result<bool, EngineError> {
+        let Batch { guards, changes, upkeep, .. } = batch;
         let Some(mut record) = Record::of(changes) else {
             return Err(from_errno("a commit of metadata beyond 4 GiB", rustix::io::Errno::FBIG));
         };
-        if self.full.load(Ordering::Relaxed) && !changes.is_empty() && !makes_room(changes) {
-            self.refuse_growth()?;
+        let grows = !upkeep && !changes.is_empty() && !makes_room(changes);
+        if grows && self.short.load(Ordering::Relaxed) {
+            self.work.lock().space.grow()?;
         }
         let mut writer = self.writer.lock();
-        for guard in guards {
+        for guard in *guards {
             if !writer.knows(guard) && !holds(guard)? {
                 return Ok(false);
             }
@@ -258,8 +257,9 @@ impl Intake {
         Ok(true)
     }
 
-    fn next_segment(&self, writer: &mut Writer, with_reserve: bool) -> Result<(), EngineError> {
-        let segment = self.take_spare(with_reserve)?;
+    /// Begins it for a commit that `makes_room`, or does not.
+    fn next_segment(&self, writer: &mut Writer, makes_room: bool) -> Result<(), EngineError> {
+        let segment = self.take_spare(makes_room)?;
         if let Some(ended) = &writer.layer {
             let written = ended.segment.append_at(&mut Record::end(), &mut writer.tail);
             written.map_err(|error| self.poison(self.failed("ending a part of", &error)))?;
@@ -274,9 +274,8 @@ impl Intake {
         Ok(())
     }
 
-    /// Waits until the drain has made a segment ready, which it mostly has; if there is no space, `with_reserve`. Errors: what
-    /// keeps the drain from it.
-    fn take_spare(&self, with_reserve: bool) -> Result<Segment, EngineError> {
+    /// Waits until the drain has made a segment ready, which it mostly has. Errors: what keeps the drain from it.
+    fn take_spare(&self, makes_room: bool) -> Result<Segment, EngineError> {
         let mut work = self.work.lock();
         loop {
             if let Some(error) = self.poison.get() {
@@ -285,19 +284,17 @@ impl Intake {
             if let Some(spare) = work.spare.take() {
                 return Ok(spare);
             }
-            if let Some(stuck) = &mut work.stuck {
-                if !(stuck.hope && with_reserve) {
-                    return Err(stuck.error.clone());
-                }
-                stuck.reserve_wanted = true;
-                self.changed.notify_all();
-            }
+            work.space.wait(makes_room)?;
+            // The drain may be resting, and the reserve be wanted now.
+            self.changed.notify_all();
             self.changed.wait(&mut work);
         }
     }
 
-    fn refuse_growth(&self) -> Result<(), EngineError> {
-        self.work.lock().stuck.as_ref().map_or(Ok(()), |stuck| Err(stuck.error.clone()))
+    fn change_space<T>(&self, work: &mut Work, change: impl FnOnce(&mut Space) -> T) -> T {
+        let changed = change(&mut work.space);
+        self.short.store(work.space.is_short(), Ordering::Relaxed);
+        changed
     }
 
     /// `Some(None)`: known to be absent. `None`: what is below knows.

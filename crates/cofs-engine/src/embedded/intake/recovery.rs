@@ -98,11 +98,6 @@ fn check_chain(directory: &Path, live: &[(u32, Header)]) -> Result<(), EngineErr
     Err(from_errno(text, Errno::UCLEAN).advise("put it back, or load a dump into a new volume"))
 }
 
-/// The newest segment's generation; 0: none.
-pub(super) fn newest(directory: &Path) -> io::Result<u64> {
-    Ok(segments(directory)?.0.last().map_or(0, |(_, header)| header.generation))
-}
-
 impl Found {
     /// Makes the journal fit to be gone on with in a new segment, whose header must be on stable storage by now:
     /// the last record that counts is followed by an end, and nothing behind it counts any more.

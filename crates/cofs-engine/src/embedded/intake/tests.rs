@@ -1,6 +1,14 @@
 //! The journal and its recovery, without RocksDB: what counts is what is replayed.
 
-use std::{cell::RefCell, collections::BTreeMap, fs, os::unix::fs::FileExt, path::PathBuf};
+use std::{
+    cell::RefCell,
+    collections::BTreeMap,
+    fs,
+    os::unix::fs::FileExt,
+    path::PathBuf,
+    thread,
+    time::{Duration, Instant},
+};
 
 use rand::{Rng, SeedableRng, rngs::StdRng};
 
@@ -8,6 +16,7 @@ use super::{
     drain::{Job, Slot},
     *,
 };
+use crate::embedded::reserve;
 
 const SEGMENT_BYTES: u64 = 16 << 10;
 const PAGE_BYTES: usize = 4096;
@@ -40,7 +49,7 @@ impl World {
     fn files(&self) -> Vec<PathBuf> {
         let mut files: Vec<_> =
             fs::read_dir(self.directory.path()).unwrap().map(|file| file.unwrap().path()).collect();
-        files.retain(|file| !file.ends_with(crate::embedded::reserve::NAME));
+        files.retain(|file| !file.ends_with(reserve::NAME));
         files.sort();
         files
     }
@@ -61,7 +70,7 @@ impl World {
         if intake.work.lock().spare.is_some() {
             return;
         }
-        let Some(Job::Prepare(slot, header)) = intake.next_job() else { return };
+        let Some(Job::Prepare(slot, header)) = intake.next_job(false) else { return };
         intake.prepare(slot, header).unwrap();
         self.harden(&segment::path(self.directory.path(), slot.number));
     }
@@ -86,7 +95,9 @@ impl World {
 }
 
 fn change(intake: &Intake, changes: &[Change]) -> Result<(), EngineError> {
-    intake.commit(&[], changes, |_| Ok(true)).map(|done| assert!(done))
+    intake
+        .commit(&Batch { changes: changes.to_vec(), ..Batch::default() }, |_| Ok(true))
+        .map(|done| assert!(done))
 }
 
 fn commit(intake: &Intake, number: u32) {
@@ -309,4 +320,27 @@ fn garbage_is_no_journal() {
     let file = fs::File::options().write(true).open(segment::path(world.directory.path(), 0)).unwrap();
     file.write_all_at(&[0xff; 64], 2000).unwrap();
     assert_eq!(prefix(&world.open()), 1);
+}
+
+#[test]
+fn the_reserve_comes_back_though_there_is_nothing_to_do() {
+    let mut world = World::new();
+    let intake = world.open();
+    world.make_ready(&intake);
+    reserve::make(world.directory.path());
+    let bytes = reserve::release(world.directory.path()).unwrap();
+    intake.opened_with_reserve(from_errno("opening", rustix::io::Errno::NOSPC), bytes);
+    thread::scope(|scope| {
+        let drain = scope.spawn(|| intake.next_job(false));
+        let from = Instant::now();
+        while intake.short.load(Ordering::Relaxed) && from.elapsed() < Duration::from_secs(60) {
+            intake.changed.notify_all();
+            thread::sleep(Duration::from_millis(1));
+        }
+        intake.work.lock().stopping = true;
+        intake.changed.notify_all();
+        assert!(drain.join().unwrap().is_none());
+    });
+    assert!(!intake.short.load(Ordering::Relaxed));
+    assert_eq!(reserve::release(world.directory.path()), Some(bytes));
 }
