@@ -33,7 +33,7 @@ impl Damage {
     }
 
     /// What it means that the reservations could not be read.
-    pub fn of_reservations(kind: io::ErrorKind) -> Option<Self> {
+    fn of_reservations(kind: io::ErrorKind) -> Option<Self> {
         match kind {
             io::ErrorKind::NotFound => Some(Self::ReservationsGone),
             io::ErrorKind::InvalidData => Some(Self::ReservationsIllegible),

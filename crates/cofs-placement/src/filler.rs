@@ -20,7 +20,10 @@ use cofs_types::{
 };
 use parking_lot::{Condvar, Mutex};
 
-use crate::{Placement, pool::Pool, recovery};
+use crate::{
+    Placement,
+    pool::{Pool, recovery},
+};
 
 /// The low watermark is what the load takes in this time.
 pub(crate) const THREAD: &str = "cofs-filler";
@@ -172,7 +175,7 @@ pub fn burst(pool: &Pool, count: usize) -> FsResult<()> {
 /// Makes the names of new objects durable.
 fn settle(pool: &Pool, load: &mut Load) -> FsResult<()> {
     for directory in pool.directories.unsettled() {
-        pool.run("sync an object directory", || directory.sync(&*pool.store))?;
+        pool.once("sync an object directory", || directory.sync(&*pool.store))?;
     }
     load.synced = Instant::now();
     if pool.ready.has_fresh() {

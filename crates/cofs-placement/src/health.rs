@@ -22,7 +22,7 @@ use crate::{
     PoolConfig,
     identity::{Identity, Mismatch},
     space::PoolHealth,
-    store::BackingStore,
+    store::{BackingStore, errno},
 };
 
 struct State {
@@ -140,7 +140,7 @@ impl Health {
 /// Whether an error may mean that the whole pool is gone, so that its identity should be read.
 pub fn suspicious(error: &io::Error) -> bool {
     matches!(
-        error.raw_os_error().map(Errno::from_raw_os_error),
+        errno(error),
         Some(
             Errno::IO
                 | Errno::STALE

@@ -76,7 +76,7 @@ impl Placement {
         // A thread that panicked brings nothing, either.
         let given = given.recv_timeout(OBJECT_PATIENCE).ok();
         if given.is_none() {
-            self.pools().iter().for_each(|pool| pool.takes.given_up());
+            self.pools().iter().for_each(Pool::given_up);
         }
         given.transpose()
     }

@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use uuid::Uuid;
 
 use crate::{
+    era::{Era, Kept},
     reservation::{Reservation, ReservationFile},
     store::BackingStore,
 };
@@ -34,38 +35,39 @@ struct State {
 pub struct Numbers {
     boot: Uuid,
     /// Held over the durable write; taken before `state`.
-    file: Mutex<Option<ReservationFile>>,
+    file: Mutex<Kept<ReservationFile>>,
     state: Mutex<State>,
 }
 
 impl Numbers {
     /// `boot` tells this run of the machine from others: see [`unsettled`](Self::unsettled).
-    pub fn new(boot: Uuid) -> Self {
-        Self { boot, file: Mutex::new(None), state: Mutex::default() }
+    pub fn new(boot: Uuid, era: Era) -> Self {
+        Self { boot, file: Mutex::new(Kept::new(era)), state: Mutex::default() }
     }
 
     /// Reads the reservations, if that was not done.
     pub fn load(&self, store: &dyn BackingStore) -> io::Result<()> {
-        let mut file = self.file.lock();
-        if file.is_some() {
-            return Ok(());
-        }
-        let found = ReservationFile::open(store)?;
-        let Reservation { look_from, end, boot, clean } = found.current();
-        let mut state = self.state.lock();
-        // After the pool was away for a while, what was reserved before holds.
-        if !state.loaded {
-            let unsettled =
-                (!clean && boot == self.boot && !boot.is_nil() && look_from < end).then_some(look_from..end);
-            *state = State { loaded: true, next: end, end, look_from, unsettled, unjudged: None };
-        }
-        *file = Some(found);
-        Ok(())
+        self.opened(&mut self.file.lock(), store).map(|_| ())
     }
 
-    /// Forgets the open file: the pool's root changed.
-    pub fn detach(&self) {
-        *self.file.lock() = None;
+    /// The reservations, open. What they say counts the first time.
+    fn opened<'a>(
+        &self,
+        file: &'a mut Kept<ReservationFile>,
+        store: &dyn BackingStore,
+    ) -> io::Result<&'a mut ReservationFile> {
+        file.get(|| {
+            let found = ReservationFile::open(store)?;
+            let Reservation { look_from, end, boot, clean } = found.current();
+            let mut state = self.state.lock();
+            // After the pool was away for a while, what was reserved before holds.
+            if !state.loaded {
+                let unsettled = (!clean && boot == self.boot && !boot.is_nil() && look_from < end)
+                    .then_some(look_from..end);
+                *state = State { loaded: true, next: end, end, look_from, unsettled, unjudged: None };
+            }
+            Ok(found)
+        })
     }
 
     /// A number that was never given out before. `lowest` tells the lowest that is created and not handed out.
@@ -89,9 +91,8 @@ impl Numbers {
         left: u64,
         lowest: &dyn Fn() -> Option<u64>,
     ) -> io::Result<()> {
-        self.load(store)?;
         let mut file = self.file.lock();
-        let Some(file) = &mut *file else { return Err(io::ErrorKind::NotFound.into()) };
+        let file = self.opened(&mut file, store)?;
         let State { next, end, unsettled, unjudged, .. } = self.state.lock().clone();
         if end - next > left {
             return Ok(());
@@ -110,13 +111,13 @@ impl Numbers {
     /// Notes a clean end: nothing has to be looked at, and numbering goes on where it stopped.
     pub fn close(&self, store: &dyn BackingStore) -> io::Result<()> {
         let mut file = self.file.lock();
-        let Some(file) = &mut *file else { return Ok(()) };
-        if file.current().clean {
-            return Ok(());
-        }
+        let file = self.opened(&mut file, store)?;
         let mut state = self.state.lock();
         let next = state.next;
-        file.write(store, Reservation { look_from: next, end: next, boot: self.boot, clean: true })?;
+        let noted = file.current();
+        if !noted.clean || noted.end != next {
+            file.write(store, Reservation { look_from: next, end: next, boot: self.boot, clean: true })?;
+        }
         state.end = next;
         state.look_from = next;
         Ok(())
@@ -174,5 +175,30 @@ impl Numbers {
     pub fn is_in_order(&self) -> bool {
         let state = self.state.lock();
         state.loaded && state.unsettled.is_none() && state.unjudged.is_none()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{DirectoryStore, reservation};
+
+    #[test]
+    fn no_number_is_given_out_twice_though_older_reservations_are_put_back() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = DirectoryStore::new(directory.path());
+        store.attach(&mut |_| Ok(())).unwrap();
+        ReservationFile::create(&store, Uuid::nil()).unwrap();
+        let path = directory.path().join(reservation::FILE);
+        let older = std::fs::read(&path).unwrap();
+        let era = Era::default();
+        let take = |numbers: &Numbers| numbers.take(&store, &|| None).unwrap();
+        let numbers = Numbers::new(Uuid::nil(), era.clone());
+        assert_eq!([take(&numbers), take(&numbers)], [1, 2]);
+        std::fs::write(&path, older).unwrap();
+        era.end();
+        assert_eq!(take(&numbers), 3);
+        numbers.close(&store).unwrap();
+        assert_eq!(take(&Numbers::new(Uuid::nil(), era)), 4);
     }
 }

@@ -3,7 +3,8 @@
 //! Each entry made in a directory by this process, and each record in its log of owners, has a turn, counted
 //! from 1; syncing the directory makes all turns up to then durable. An object's own sync promises neither its
 //! name (POSIX) nor its record, so whoever syncs an object settles its turn first. A directory with turns
-//! that are not durable stays in the cache.
+//! that are not durable stays in the cache. What a pool has open of it may be given up below, but it stays
+//! the same with all that is known of it: two of one directory would write their records over each other's.
 
 use std::{
     collections::HashMap,
@@ -17,31 +18,53 @@ use std::{
 
 use cofs_types::{InodeId, limits::OBJECT_DIRECTORIES_OPEN_MAX};
 use parking_lot::Mutex;
-use rustix::io::Errno;
 
 use crate::{
+    era::{Era, Kept},
     owner::OwnerLog,
     path::{self, DirectoryNumber},
-    pool::errno,
     store::{At, BackingStore, OpenMode, Operation},
 };
 
 /// One open object directory.
 pub struct ObjectDirectory {
     number: DirectoryNumber,
-    file: File,
+    file: Mutex<Kept<Arc<File>>>,
     /// Entries and records made.
     made: AtomicU64,
     /// Of those, how many are durable.
     durable: AtomicU64,
     /// It was made by this process, and its parents were not synced since.
     new: AtomicBool,
-    owners: Mutex<Option<Arc<OwnerLog>>>,
+    owners: OwnerLog,
 }
 
 impl ObjectDirectory {
-    pub fn file(&self) -> &File {
-        &self.file
+    fn new(number: DirectoryNumber, era: Era) -> Self {
+        Self {
+            number,
+            file: Mutex::new(Kept::new(era.clone())),
+            made: AtomicU64::new(0),
+            durable: AtomicU64::new(0),
+            new: AtomicBool::new(false),
+            owners: OwnerLog::new(number.owners_path(), era),
+        }
+    }
+
+    pub fn file(&self, store: &dyn BackingStore) -> io::Result<Arc<File>> {
+        let open = || store.open(At::root(&self.number.path()), OpenMode::Directory).map(Arc::new);
+        self.file.lock().get(open).cloned()
+    }
+
+    /// Opens the object with this number, which is of this directory.
+    pub fn open_object(&self, store: &dyn BackingStore, sequence: u64, mode: OpenMode) -> io::Result<File> {
+        let file = self.file(store)?;
+        store.open(At::below(&file, &path::name_of(sequence)), mode)
+    }
+
+    pub fn remove_object(&self, store: &dyn BackingStore, sequence: u64) -> io::Result<()> {
+        let file = self.file(store)?;
+        store.remove_file(At::below(&file, &path::name_of(sequence)))
     }
 
     /// Notes that an entry was made (or found, not known to be durable), and returns its turn.
@@ -67,73 +90,57 @@ impl ObjectDirectory {
     /// Makes all entries durable, and the directory itself.
     pub fn sync(&self, store: &dyn BackingStore) -> io::Result<()> {
         let upto = self.made.load(Ordering::Acquire);
+        match self.sync_with_parents(store) {
+            // Removed with all that was in it: there is no name to make durable.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            other => other?,
+        }
+        self.durable.fetch_max(upto, Ordering::AcqRel);
+        Ok(())
+    }
+
+    fn sync_with_parents(&self, store: &dyn BackingStore) -> io::Result<()> {
+        self.sync_owners(store)?;
+        let file = self.file(store)?;
+        sync_directory(store, &file)?;
         if self.new.load(Ordering::Acquire) {
             for parent in [self.number.parent_path().as_str(), path::OBJECTS] {
-                match store.open(At::root(parent), OpenMode::Directory) {
-                    Ok(parent) => {
-                        store.admit(Operation::Sync)?;
-                        parent.sync_all()?;
-                    }
-                    // Removed with all that was in it: there is no name to make durable.
-                    Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                    Err(error) => return Err(error),
-                }
+                sync_directory(store, &store.open(At::root(parent), OpenMode::Directory)?)?;
             }
             self.new.store(false, Ordering::Release);
         }
-        self.sync_owners(store)?;
-        store.admit(Operation::Sync)?;
-        self.file.sync_all()?;
-        self.durable.fetch_max(upto, Ordering::AcqRel);
         Ok(())
     }
 
     /// Puts the log of owners on stable storage, and nothing else.
     pub fn sync_owners(&self, store: &dyn BackingStore) -> io::Result<()> {
-        // Who notes an owner meanwhile does not wait.
-        let log = self.owners.lock().clone();
-        log.map_or(Ok(()), |log| self.with_log(store, &log, |log| log.sync(store)))
+        self.owners.sync(store)
     }
 
     /// Notes an owner in the sidecar log, and returns the record's turn.
     pub fn log_owner(&self, store: &dyn BackingStore, index: u64, owner: Option<InodeId>) -> io::Result<u64> {
-        let log = self.owner_log(store)?;
-        self.with_log(store, &log, |log| log.append(store, index, owner))?;
+        self.owners.append(store, index, owner)?;
         Ok(self.entry_made())
     }
+}
 
-    /// Once more, on the log opened anew, where its file is of no use any more.
-    fn with_log(
-        &self,
-        store: &dyn BackingStore,
-        log: &OwnerLog,
-        call: impl Fn(&OwnerLog) -> io::Result<()>,
-    ) -> io::Result<()> {
-        match call(log) {
-            Err(error) if matches!(errno(&error), Some(Errno::BADF | Errno::STALE)) => {
-                log.reopen(store, &self.file)?;
-                call(log)
-            }
-            other => other,
-        }
-    }
-
-    fn owner_log(&self, store: &dyn BackingStore) -> io::Result<Arc<OwnerLog>> {
-        let mut log = self.owners.lock();
-        match &*log {
-            Some(log) => Ok(Arc::clone(log)),
-            None => Ok(Arc::clone(log.insert(Arc::new(OwnerLog::open(store, &self.file)?)))),
-        }
-    }
+fn sync_directory(store: &dyn BackingStore, directory: &File) -> io::Result<()> {
+    store.admit(Operation::Sync)?;
+    directory.sync_all()
 }
 
 /// The object directories that are open, a bounded number.
 #[derive(Default)]
 pub struct Directories {
+    era: Era,
     open: Mutex<HashMap<DirectoryNumber, Arc<ObjectDirectory>>>,
 }
 
 impl Directories {
+    pub fn new(era: Era) -> Self {
+        Self { era, ..Self::default() }
+    }
+
     pub fn cached(&self, number: DirectoryNumber) -> Option<Arc<ObjectDirectory>> {
         self.open.lock().get(&number).cloned()
     }
@@ -176,15 +183,8 @@ impl Directories {
         number: DirectoryNumber,
         new: bool,
     ) -> io::Result<Arc<ObjectDirectory>> {
-        let file = store.open(At::root(&number.path()), OpenMode::Directory)?;
-        let directory = ObjectDirectory {
-            number,
-            file,
-            made: AtomicU64::new(0),
-            durable: AtomicU64::new(0),
-            new: AtomicBool::new(false),
-            owners: Mutex::new(None),
-        };
+        let directory = ObjectDirectory::new(number, self.era.clone());
+        directory.file(store)?;
         let (directory, full) = {
             let mut open = self.open.lock();
             let directory = Arc::clone(open.entry(number).or_insert_with(|| Arc::new(directory)));
@@ -203,8 +203,10 @@ impl Directories {
     fn evict(&self, store: &dyn BackingStore, keep: DirectoryNumber) -> io::Result<()> {
         let mut open = self.open.lock();
         let others = || open.iter().filter(|(number, _)| **number != keep);
-        let idle = others().find(|(_, directory)| directory.unsettled().is_none()).map(|(number, _)| *number);
-        if let Some(number) = idle {
+        let idle = others().filter(|(_, directory)| directory.unsettled().is_none());
+        // Not one with objects that are ready, if it can be helped: it would be opened a second time.
+        let unheld = idle.min_by_key(|(_, directory)| Arc::strong_count(directory));
+        if let Some(number) = unheld.map(|(number, _)| *number) {
             open.remove(&number);
             return Ok(());
         }
@@ -224,10 +226,6 @@ impl Directories {
     pub fn forget(&self, number: DirectoryNumber) {
         self.open.lock().remove(&number);
     }
-
-    pub fn forget_all(&self) {
-        self.open.lock().clear();
-    }
 }
 
 #[cfg(test)]
@@ -239,12 +237,48 @@ mod tests {
         InodeId::new(number).unwrap()
     }
 
-    #[test]
-    fn who_settles_a_record_of_an_owner_has_it_after_a_power_cut() {
+    fn scratch() -> (tempfile::TempDir, DirectoryStore) {
         let scratch = tempfile::tempdir().unwrap();
         std::fs::create_dir(scratch.path().join(path::OBJECTS)).unwrap();
         let store = DirectoryStore::new(scratch.path());
         store.attach(&mut |_| Ok(())).unwrap();
+        (scratch, store)
+    }
+
+    #[test]
+    fn a_directory_that_is_opened_anew_knows_what_is_durable_in_it() {
+        let (scratch, store) = scratch();
+        let era = Era::default();
+        let directory = Directories::new(era.clone()).open_or_make(&store, DirectoryNumber::of(1)).unwrap();
+        let before = directory.file(&store).unwrap();
+        let entry = directory.entry_made();
+        era.end();
+        assert_eq!(directory.unsettled(), Some(entry));
+        directory.settle(&store, entry).unwrap();
+        assert_eq!(directory.unsettled(), None);
+        assert!(!Arc::ptr_eq(&before, &directory.file(&store).unwrap()));
+        // Where it is gone nothing is left to be done.
+        directory.entry_made();
+        std::fs::remove_dir_all(scratch.path().join("objects/0")).unwrap();
+        era.end();
+        directory.sync(&store).unwrap();
+        assert_eq!(directory.unsettled(), None);
+    }
+
+    #[test]
+    fn directories_that_somebody_has_are_closed_last() {
+        let (_scratch, store) = scratch();
+        let directories = Directories::default();
+        let open = |number| directories.open_or_make(&store, DirectoryNumber::from_parts(0, number)).unwrap();
+        let held: Vec<_> = (0..16).map(open).collect();
+        (16..256).for_each(|number| drop(open(number)));
+        assert!(held.iter().zip(0..).all(|(held, number)| Arc::ptr_eq(held, &open(number))));
+        assert_eq!(directories.open.lock().len(), OBJECT_DIRECTORIES_OPEN_MAX);
+    }
+
+    #[test]
+    fn who_settles_a_record_of_an_owner_has_it_after_a_power_cut() {
+        let (_scratch, store) = scratch();
         let directory = Directories::default().open_or_make(&store, DirectoryNumber::of(1)).unwrap();
         let entry = directory.entry_made();
         directory.settle(&store, entry).unwrap();
@@ -256,8 +290,8 @@ mod tests {
         directory.log_owner(&store, 2, Some(ino(8))).unwrap();
         // For the one of these that is settled already there is nothing to be done.
         directory.settle(&store, first).unwrap();
-        directory.owners.lock().as_ref().unwrap().lose_unsynced();
-        let left = owner::read_log(&store, directory.file()).unwrap();
+        directory.owners.lose_unsynced(&store);
+        let left = owner::read_log(&store, directory.file(&store).as_deref().unwrap()).unwrap();
         assert_eq!(left, HashMap::from([(1, ino(7))]));
     }
 }

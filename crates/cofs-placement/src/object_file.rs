@@ -25,7 +25,7 @@ use crate::{
     era::Since,
     object_directory::ObjectDirectory,
     path,
-    store::{At, BackingStore, OpenMode, Operation},
+    store::{At, BackingStore, OpenMode, Operation, errno},
 };
 
 /// fstat(2) of an object.
@@ -86,10 +86,10 @@ impl ObjectFile {
         self.second.get().unwrap_or(&self.file)
     }
 
-    /// The file below, unless a sync of it failed.
-    pub(crate) fn into_sound_file(self) -> Option<File> {
+    /// The file below, and since when it is open, unless a sync of it failed.
+    pub(crate) fn into_sound_file(self) -> Option<(File, Since)> {
         let sound = self.failed_sync.into_inner().is_none();
-        sound.then_some(self.file)
+        sound.then_some((self.file, self.since))
     }
 
     /// Reads at `offset`; fewer bytes than asked for only at the object's end.
@@ -106,7 +106,7 @@ impl ObjectFile {
     }
 
     pub fn write_all_at(&self, data: &[u8], offset: u64) -> FsResult<()> {
-        self.calling("write an object", Operation::Write, |file| file.write_all_at(data, offset))
+        self.writing("write an object", Operation::Write, |file| file.write_all_at(data, offset))
     }
 
     pub fn stat(&self) -> FsResult<ObjectStat> {
@@ -114,7 +114,7 @@ impl ObjectFile {
     }
 
     pub fn set_len(&self, size_bytes: u64) -> FsResult<()> {
-        self.calling("set an object's length", Operation::SetLen, |file| file.set_len(size_bytes))
+        self.writing("set an object's length", Operation::SetLen, |file| file.set_len(size_bytes))
     }
 
     /// Sets the times given, and leaves those that are `None`.
@@ -161,7 +161,7 @@ impl ObjectFile {
                 FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE
             }
         };
-        self.calling("allocate in an object", Operation::Allocate, |file| {
+        self.writing("allocate in an object", Operation::Allocate, |file| {
             Ok(fs::fallocate(file, flags, offset, len_bytes)?)
         })
         .map_err(unsupported)
@@ -194,7 +194,7 @@ impl ObjectFile {
         let mut done = 0;
         while done < len_bytes {
             let want = usize::try_from(len_bytes - done).unwrap_or(usize::MAX);
-            let copied = self.calling("copy between objects", Operation::CopyRange, |file| {
+            let copied = self.writing("copy between objects", Operation::CopyRange, |file| {
                 Ok(fs::copy_file_range(from.file(), Some(&mut from_at), file, Some(&mut to_at), want)?)
             });
             match copied {
@@ -223,6 +223,16 @@ impl ObjectFile {
                 }
             }
         }
+    }
+
+    /// As [`calling`](Self::calling), for what only who has it open for writing may do: else it fails with EBADF, as what was given up does.
+    fn writing<T>(
+        &self,
+        context: &'static str,
+        operation: Operation,
+        call: impl FnMut(&File) -> io::Result<T>,
+    ) -> FsResult<T> {
+        if self.write { self.calling(context, operation, call) } else { Err(FsError::ReadOnly) }
     }
 
     /// As [`calling`](Self::calling), for what only reads: a stale descriptor is replaced once.
@@ -257,9 +267,9 @@ impl AsFd for ObjectFile {
     }
 }
 
-fn errno_of(error: &FsError) -> Option<Errno> {
+pub(crate) fn errno_of(error: &FsError) -> Option<Errno> {
     match error {
-        FsError::Backing { source, .. } => source.raw_os_error().map(Errno::from_raw_os_error),
+        FsError::Backing { source, .. } => errno(source),
         _ => None,
     }
 }

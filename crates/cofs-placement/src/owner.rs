@@ -18,8 +18,9 @@ use rustix::{
 use siphasher::sip::SipHasher13;
 
 use crate::{
+    era::{Era, Kept},
     path,
-    store::{At, BackingStore, OpenMode, Operation},
+    store::{At, BackingStore, OpenMode, Operation, errno},
 };
 
 pub const XATTR: &str = "user.cofs.ino";
@@ -30,7 +31,7 @@ const DECIMAL_BYTES_MAX: usize = 20;
 
 /// Whether the file system below refused because it has no extended attributes.
 pub fn unsupported(error: &io::Error) -> bool {
-    error.raw_os_error() == Some(Errno::OPNOTSUPP.raw_os_error())
+    errno(error) == Some(Errno::OPNOTSUPP)
 }
 
 /// Tags an open object by its extended attribute.
@@ -54,7 +55,7 @@ pub fn get_xattr(store: &dyn BackingStore, object: &File) -> io::Result<Option<I
         store.admit(Operation::ReadTag).and_then(|()| Ok(fgetxattr(object, XATTR, value.as_mut_slice())?));
     match found {
         Ok(length) => Ok(value.get(..length).and_then(parse)),
-        Err(error) => match error.raw_os_error().map(Errno::from_raw_os_error) {
+        Err(error) => match errno(&error) {
             Some(Errno::NODATA | Errno::OPNOTSUPP | Errno::RANGE) => Ok(None),
             _ => Err(error),
         },
@@ -70,21 +71,25 @@ fn parse(value: &[u8]) -> Option<InodeId> {
 /// Records that a log keeps until they are on stable storage.
 const UNSYNCED_BYTES_MAX: usize = RECORD_BYTES * 2048;
 
-/// The log of one directory, open for appending. Who appends does not wait for who syncs.
+/// The log of one directory. Who appends does not wait for who syncs.
 pub struct OwnerLog {
-    file: Mutex<Arc<File>>,
+    path: String,
+    era: Era,
     tail: Mutex<Tail>,
-    /// Held by who syncs, and taken before `tail`. Set: a sync failed. A file system may have dropped the pages of all that was not synced
-    /// then (an NFS mount that gives up does), and tells so once.
-    doubtful: Mutex<bool>,
+    /// Held by who syncs, and taken before `tail`.
+    syncing: Mutex<()>,
 }
 
 /// What is not on stable storage, as far as this process knows.
 struct Tail {
+    file: Kept<Arc<File>>,
     /// Where it begins.
     synced_bytes: u64,
     /// The records from there on.
     unsynced: Vec<u8>,
+    /// How many bytes of these may be lost, with the file that was given up or in a sync that failed: a file system may have dropped the
+    /// pages of all that was not synced then (an NFS mount that gives up does), and tells so once.
+    doubtful: usize,
 }
 
 impl Tail {
@@ -92,41 +97,40 @@ impl Tail {
         self.synced_bytes + self.unsynced.len() as u64
     }
 
+    /// The log's file, made if need be. A torn tail will be written over.
+    fn file(&mut self, store: &dyn BackingStore, path: &str) -> io::Result<Arc<File>> {
+        let Self { file, synced_bytes, unsynced, doubtful } = self;
+        let open = || {
+            let file = match store.open(At::root(path), OpenMode::CreateNew) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                    store.open(At::root(path), OpenMode::ReadWrite)?
+                }
+                other => other?,
+            };
+            *doubtful = unsynced.len();
+            if unsynced.is_empty() {
+                let length = file.metadata()?.len();
+                *synced_bytes = (*synced_bytes).max(length - length % RECORD_BYTES as u64);
+            }
+            Ok(Arc::new(file))
+        };
+        file.get(open).cloned()
+    }
+
     /// The first `count` bytes are on stable storage now.
     fn settled(&mut self, count: usize) {
         self.synced_bytes += count as u64;
         self.unsynced.drain(..count);
+        self.doubtful = self.doubtful.saturating_sub(count);
     }
 }
 
 impl OwnerLog {
-    /// Opens the log in `directory`, creating it if need be. A torn tail will be written over.
-    pub fn open(store: &dyn BackingStore, directory: &File) -> io::Result<Self> {
-        let at = At::below(directory, path::OWNERS);
-        let file = match store.open(at, OpenMode::CreateNew) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                store.open(at, OpenMode::ReadWrite)?
-            }
-            other => other?,
-        };
-        let length = file.metadata()?.len();
-        let synced_bytes = length - length % RECORD_BYTES as u64;
-        let (file, tail) =
-            (Mutex::new(Arc::new(file)), Mutex::new(Tail { synced_bytes, unsynced: Vec::new() }));
-        Ok(Self { file, tail, doubtful: Mutex::new(false) })
-    }
-
-    /// Opens it anew, where the file system below has given up what was open. What was not synced is in doubt.
-    pub fn reopen(&self, store: &dyn BackingStore, directory: &File) -> io::Result<()> {
-        let file = store.open(At::below(directory, path::OWNERS), OpenMode::ReadWrite)?;
-        let mut doubtful = self.doubtful.lock();
-        *self.file.lock() = Arc::new(file);
-        *doubtful = true;
-        Ok(())
-    }
-
-    fn file(&self) -> Arc<File> {
-        Arc::clone(&self.file.lock())
+    /// The log that stands, or will, at `path`.
+    pub fn new(path: String, era: Era) -> Self {
+        let file = Kept::new(era.clone());
+        let tail = Mutex::new(Tail { file, synced_bytes: 0, unsynced: Vec::new(), doubtful: 0 });
+        Self { path, era, tail, syncing: Mutex::new(()) }
     }
 
     /// Waits for a sync only where too much is not synced.
@@ -135,49 +139,57 @@ impl OwnerLog {
             self.sync(store)?;
         }
         let mut tail = self.tail.lock();
+        let file = tail.file(store, &self.path)?;
         store.admit(Operation::Write)?;
         let record = encode(index, owner);
-        self.file().write_all_at(&record, tail.end())?;
+        file.write_all_at(&record, tail.end())?;
         tail.unsynced.extend(record);
         Ok(())
     }
 
-    /// Puts all records on stable storage; what a failed sync may have lost is written anew.
+    /// Puts all records on stable storage; what may be lost is written anew.
     pub fn sync(&self, store: &dyn BackingStore) -> io::Result<()> {
-        let mut doubtful = self.doubtful.lock();
+        let _alone = self.syncing.lock();
         if self.tail.lock().unsynced.is_empty() {
             return Ok(());
         }
-        // The first may tell of what went wrong long before: whoever syncs now has no part in that.
-        self.try_sync(store, &mut doubtful).or_else(|_| self.try_sync(store, &mut doubtful))
+        // The first may tell of what went wrong long before, or that the file was given up: whoever syncs now has no part in that.
+        self.try_sync(store).or_else(|_| self.try_sync(store))
     }
 
     /// What is appended meanwhile is left to the next; if this one fails it is in doubt like the rest.
-    fn try_sync(&self, store: &dyn BackingStore, doubtful: &mut bool) -> io::Result<()> {
-        let count = if *doubtful { self.write_anew(store)? } else { self.tail.lock().unsynced.len() };
-        *doubtful = true;
-        store.admit(Operation::Sync)?;
-        self.file().sync_data()?;
-        *doubtful = false;
-        self.tail.lock().settled(count);
-        Ok(())
+    fn try_sync(&self, store: &dyn BackingStore) -> io::Result<()> {
+        let synced = self.era.judge(|| self.write_and_sync(store));
+        let mut tail = self.tail.lock();
+        match synced {
+            Ok(count) => tail.settled(count),
+            Err(_) => tail.doubtful = tail.unsynced.len(),
+        }
+        synced.map(drop)
     }
 
-    /// How many bytes there were to be written. Nobody else moves their beginning.
-    fn write_anew(&self, store: &dyn BackingStore) -> io::Result<usize> {
-        let (begin, records) = {
-            let tail = self.tail.lock();
-            (tail.synced_bytes, tail.unsynced.clone())
+    /// How many bytes are on stable storage then. Nobody else moves their beginning.
+    fn write_and_sync(&self, store: &dyn BackingStore) -> io::Result<usize> {
+        let (file, begin, count, doubtful) = {
+            let mut tail = self.tail.lock();
+            let file = tail.file(store, &self.path)?;
+            let doubtful = tail.unsynced.get(..tail.doubtful).unwrap_or_default().to_vec();
+            (file, tail.synced_bytes, tail.unsynced.len(), doubtful)
         };
-        store.admit(Operation::Write)?;
-        self.file().write_all_at(&records, begin)?;
-        Ok(records.len())
+        if !doubtful.is_empty() {
+            store.admit(Operation::Write)?;
+            file.write_all_at(&doubtful, begin)?;
+        }
+        store.admit(Operation::Sync)?;
+        file.sync_data()?;
+        Ok(count)
     }
 
     /// The power goes: what was not synced is not there.
     #[cfg(test)]
-    pub fn lose_unsynced(&self) {
-        self.file().set_len(self.tail.lock().synced_bytes).unwrap();
+    pub fn lose_unsynced(&self, store: &dyn BackingStore) {
+        let mut tail = self.tail.lock();
+        tail.file(store, &self.path).unwrap().set_len(tail.synced_bytes).unwrap();
     }
 }
 
@@ -254,82 +266,104 @@ mod tests {
         InodeId::new(number).unwrap()
     }
 
+    struct World {
+        scratch: tempfile::TempDir,
+        store: FaultyStore,
+        /// Where the log is.
+        directory: File,
+        era: Era,
+    }
+
+    impl World {
+        fn new() -> Self {
+            let scratch = tempfile::tempdir().unwrap();
+            let store = FaultyStore::new(Arc::new(DirectoryStore::new(scratch.path())));
+            store.attach(&mut |_| Ok(())).unwrap();
+            let directory = File::open(scratch.path()).unwrap();
+            Self { scratch, store, directory, era: Era::default() }
+        }
+
+        fn log(&self) -> OwnerLog {
+            OwnerLog::new(path::OWNERS.to_owned(), self.era.clone())
+        }
+
+        /// The log's file, for who damages it.
+        fn raw(&self) -> File {
+            File::options().write(true).open(self.scratch.path().join(path::OWNERS)).unwrap()
+        }
+
+        fn read(&self) -> HashMap<u64, InodeId> {
+            read_log(&self.store, &self.directory).unwrap()
+        }
+    }
+
     #[test]
     fn the_last_record_counts_and_a_torn_tail_does_not() {
-        let scratch = tempfile::tempdir().unwrap();
-        let store = DirectoryStore::new(scratch.path());
-        let directory = File::open(scratch.path()).unwrap();
-        let log = OwnerLog::open(&store, &directory).unwrap();
-        log.append(&store, 3, Some(ino(7))).unwrap();
-        log.append(&store, 3, Some(ino(8))).unwrap();
-        log.append(&store, 4, Some(ino(9))).unwrap();
-        log.append(&store, 4, None).unwrap();
-        assert_eq!(read_log(&store, &directory).unwrap(), HashMap::from([(3, ino(8))]));
+        let world = World::new();
+        let (log, store) = (world.log(), &world.store);
+        log.append(store, 3, Some(ino(7))).unwrap();
+        log.append(store, 3, Some(ino(8))).unwrap();
+        log.append(store, 4, Some(ino(9))).unwrap();
+        log.append(store, 4, None).unwrap();
+        assert_eq!(world.read(), HashMap::from([(3, ino(8))]));
 
-        let raw = std::fs::OpenOptions::new().write(true).open(scratch.path().join("owners")).unwrap();
-        raw.write_all_at(&encode(5, Some(ino(10)))[..17], 4 * 32).unwrap();
-        assert_eq!(read_log(&store, &directory).unwrap(), HashMap::from([(3, ino(8))]));
+        world.raw().write_all_at(&encode(5, Some(ino(10)))[..17], 4 * 32).unwrap();
+        assert_eq!(world.read(), HashMap::from([(3, ino(8))]));
 
-        let log = OwnerLog::open(&store, &directory).unwrap();
-        log.append(&store, 6, Some(ino(11))).unwrap();
-        assert_eq!(read_log(&store, &directory).unwrap(), HashMap::from([(3, ino(8)), (6, ino(11))]));
+        let log = world.log();
+        log.append(store, 6, Some(ino(11))).unwrap();
+        assert_eq!(world.read(), HashMap::from([(3, ino(8)), (6, ino(11))]));
     }
 
     #[test]
     fn what_a_failed_sync_has_lost_is_written_anew() {
-        let scratch = tempfile::tempdir().unwrap();
-        let store = FaultyStore::new(Arc::new(DirectoryStore::new(scratch.path())));
-        let directory = File::open(scratch.path()).unwrap();
-        let log = OwnerLog::open(&store, &directory).unwrap();
-        log.append(&store, 3, Some(ino(7))).unwrap();
-        log.sync(&store).unwrap();
-        log.append(&store, 4, Some(ino(8))).unwrap();
+        let world = World::new();
+        let (log, store) = (world.log(), &world.store);
+        log.append(store, 3, Some(ino(7))).unwrap();
+        log.sync(store).unwrap();
+        log.append(store, 4, Some(ino(8))).unwrap();
         store.inject(Fault::new(&[Operation::Sync], Errno::IO.raw_os_error()));
-        assert!(log.sync(&store).is_err());
+        assert!(log.sync(store).is_err());
         store.heal();
         // As an NFS mount does that gives up: the pages are gone, and the length that they had.
-        log.lose_unsynced();
-        log.append(&store, 5, Some(ino(9))).unwrap();
-        log.sync(&store).unwrap();
+        log.lose_unsynced(store);
+        log.append(store, 5, Some(ino(9))).unwrap();
+        log.sync(store).unwrap();
         let all = HashMap::from([(3, ino(7)), (4, ino(8)), (5, ino(9))]);
-        assert_eq!(read_log(&store, &directory).unwrap(), all);
+        assert_eq!(world.read(), all);
         // Or gives up the file.
-        log.append(&store, 6, Some(ino(10))).unwrap();
-        log.lose_unsynced();
-        log.reopen(&store, &directory).unwrap();
-        log.sync(&store).unwrap();
-        assert_eq!(read_log(&store, &directory).unwrap().get(&6), Some(&ino(10)));
+        log.append(store, 6, Some(ino(10))).unwrap();
+        log.lose_unsynced(store);
+        world.era.end();
+        log.sync(store).unwrap();
+        assert_eq!(world.read().get(&6), Some(&ino(10)));
         // Afterwards they are no longer its concern.
-        log.file().set_len(0).unwrap();
-        log.append(&store, 6, Some(ino(10))).unwrap();
-        log.sync(&store).unwrap();
-        assert_eq!(read_log(&store, &directory).unwrap(), HashMap::from([(6, ino(10))]));
+        world.raw().set_len(0).unwrap();
+        log.append(store, 6, Some(ino(10))).unwrap();
+        log.sync(store).unwrap();
+        assert_eq!(world.read(), HashMap::from([(6, ino(10))]));
     }
 
     /// The kernel tells of pages that it lost long ago to the first who asks.
     #[test]
     fn an_error_of_old_is_no_error_of_a_later_sync() {
-        let scratch = tempfile::tempdir().unwrap();
-        let store = FaultyStore::new(Arc::new(DirectoryStore::new(scratch.path())));
-        let directory = File::open(scratch.path()).unwrap();
-        let log = OwnerLog::open(&store, &directory).unwrap();
-        log.append(&store, 3, Some(ino(7))).unwrap();
-        log.lose_unsynced();
+        let world = World::new();
+        let (log, store) = (world.log(), &world.store);
+        log.append(store, 3, Some(ino(7))).unwrap();
+        log.lose_unsynced(store);
         store.inject(Fault::new(&[Operation::Sync], Errno::IO.raw_os_error()).times(1));
-        log.sync(&store).unwrap();
+        log.sync(store).unwrap();
         assert_eq!(store.injected(), 1);
-        assert_eq!(read_log(&store, &directory).unwrap(), HashMap::from([(3, ino(7))]));
+        assert_eq!(world.read(), HashMap::from([(3, ino(7))]));
     }
 
     #[test]
     fn a_log_keeps_a_bounded_number_of_records() {
-        let scratch = tempfile::tempdir().unwrap();
-        let store = FaultyStore::new(Arc::new(DirectoryStore::new(scratch.path())));
-        let directory = File::open(scratch.path()).unwrap();
-        let log = OwnerLog::open(&store, &directory).unwrap();
+        let world = World::new();
+        let (log, store) = (world.log(), &world.store);
         let most = UNSYNCED_BYTES_MAX / RECORD_BYTES;
         store.inject(Fault::new(&[Operation::Sync], Errno::IO.raw_os_error()));
-        let append = || log.append(&store, 3, Some(ino(7)));
+        let append = || log.append(store, 3, Some(ino(7)));
         (0..most).for_each(|_| append().unwrap());
         assert!(append().is_err());
         store.heal();
@@ -339,20 +373,18 @@ mod tests {
 
     #[test]
     fn who_notes_an_owner_does_not_wait_for_a_sync() {
-        let scratch = tempfile::tempdir().unwrap();
-        let store = FaultyStore::new(Arc::new(DirectoryStore::new(scratch.path())));
-        let directory = File::open(scratch.path()).unwrap();
-        let log = OwnerLog::open(&store, &directory).unwrap();
-        log.append(&store, 3, Some(ino(7))).unwrap();
+        let world = World::new();
+        let (log, store) = (world.log(), &world.store);
+        log.append(store, 3, Some(ino(7))).unwrap();
         for (errno, records) in [(None, 1), (Some(Errno::IO), 3)] {
             store.hang_at(&[Operation::Sync]);
             let (tell, told) = std::sync::mpsc::channel();
             std::thread::scope(|scope| {
-                let sync = scope.spawn(|| log.sync(&store));
+                let sync = scope.spawn(|| log.sync(store));
                 while store.hanging() == 0 {
                     std::thread::yield_now();
                 }
-                scope.spawn(|| tell.send(log.append(&store, 3 + records, Some(ino(8)))).unwrap());
+                scope.spawn(|| tell.send(log.append(store, 3 + records, Some(ino(8)))).unwrap());
                 let appended = told.recv_timeout(std::time::Duration::from_secs(60));
                 if let Some(errno) = errno {
                     store.inject(Fault::new(&[Operation::Sync], errno.raw_os_error()).times(2));
@@ -364,24 +396,49 @@ mod tests {
             assert_eq!(log.tail.lock().unsynced.len(), RECORD_BYTES * if errno.is_none() { 1 } else { 2 });
         }
         // What came while a sync was failing is in doubt as well.
-        log.lose_unsynced();
-        log.sync(&store).unwrap();
+        log.lose_unsynced(store);
+        log.sync(store).unwrap();
         let all = HashMap::from([(3, ino(7)), (4, ino(8)), (6, ino(8))]);
-        assert_eq!(read_log(&store, &directory).unwrap(), all);
+        assert_eq!(world.read(), all);
+    }
+
+    #[test]
+    fn who_opens_the_log_anew_does_not_wait_for_a_sync_either() {
+        let world = World::new();
+        let (log, store) = (world.log(), &world.store);
+        log.append(store, 3, Some(ino(7))).unwrap();
+        store.hang_at(&[Operation::Sync]);
+        let (tell, told) = std::sync::mpsc::channel();
+        std::thread::scope(|scope| {
+            let sync = scope.spawn(|| log.sync(store));
+            while store.hanging() == 0 {
+                std::thread::yield_now();
+            }
+            scope.spawn(|| {
+                log.append(store, 4, Some(ino(8))).unwrap();
+                world.era.end();
+                tell.send(log.append(store, 5, Some(ino(9)))).unwrap();
+            });
+            let appended = told.recv_timeout(std::time::Duration::from_secs(60));
+            store.resume();
+            appended.expect("it waits for the sync").unwrap();
+            sync.join().unwrap().unwrap();
+        });
+        // What the file before had, and that sync had not, is in doubt.
+        log.lose_unsynced(store);
+        log.sync(store).unwrap();
+        assert_eq!(world.read().get(&4), Some(&ino(8)));
     }
 
     #[test]
     fn damage_in_the_middle_costs_one_record() {
-        let scratch = tempfile::tempdir().unwrap();
-        let store = DirectoryStore::new(scratch.path());
-        let directory = File::open(scratch.path()).unwrap();
-        let log = OwnerLog::open(&store, &directory).unwrap();
+        let world = World::new();
+        let (log, store) = (world.log(), &world.store);
         for index in 0..300 {
-            log.append(&store, index, Some(ino(index + 1))).unwrap();
+            log.append(store, index, Some(ino(index + 1))).unwrap();
         }
-        let raw = std::fs::OpenOptions::new().write(true).open(scratch.path().join("owners")).unwrap();
-        raw.write_all_at(&[1], 150 * 32 + 18).unwrap();
-        let owners = read_log(&store, &directory).unwrap();
+        world.raw().write_all_at(&[1], 150 * 32 + 18).unwrap();
+        let owners = world.read();
         assert_eq!((owners.len(), owners.get(&150), owners.get(&299)), (299, None, Some(&ino(300))));
     }
 

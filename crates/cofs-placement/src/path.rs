@@ -50,6 +50,10 @@ impl DirectoryNumber {
     pub fn path(self) -> String {
         format!("{OBJECTS}/{:x}/{:03x}", self.top(), self.0 & MASK)
     }
+
+    pub fn owners_path(self) -> String {
+        format!("{}/{OWNERS}", self.path())
+    }
 }
 
 /// The place of an object among those of its directory.

@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use uuid::Uuid;
 
 use crate::{
-    DirectoryStore, ObjectFile, PoolHealth, PoolSpace,
+    DirectoryStore, LeftBehind, ObjectFile, PoolHealth, PoolSpace,
     boot::boot_id,
     filler::{self, Signal},
     format,
@@ -24,9 +24,8 @@ use crate::{
     path::{self, DirectoryNumber},
     pool::Pool,
     read_only_store::ReadOnlyStore,
-    recovery::LeftBehind,
     scan::{self, FoundObject},
-    store::{At, BackingStore, OpenMode},
+    store::{BackingStore, OpenMode},
 };
 
 /// What a pool's medium is good at.
@@ -151,14 +150,13 @@ impl Placement {
     /// What a process that crashed had handed out, as far as it was looked at; most of it is in use. Nothing in
     /// it was, or will be, handed out by this driver.
     pub fn left_behind(&self) -> Vec<LeftBehind> {
-        self.pools.iter().flat_map(|pool| pool.left_behind.lock().clone()).collect()
+        self.pools.iter().flat_map(Pool::left_behind).collect()
     }
 
     /// What was left behind in `pool` is in order: those that were nobody's are removed.
     pub fn judged(&self, pool: PoolId) {
         if let Ok(pool) = self.pool(pool) {
-            pool.left_behind.lock().clear();
-            pool.numbers.judged();
+            pool.judged();
         }
     }
 
@@ -325,9 +323,7 @@ impl Placement {
         let sequence = id.sequence();
         pool.run("tag an object", || {
             let directory = pool.directories.open(&*pool.store, DirectoryNumber::of(sequence))?;
-            let name = path::name_of(sequence);
-            let at = At::below(directory.file(), &name);
-            let file = pool.store.open(at, OpenMode::ReadWrite)?;
+            let file = directory.open_object(&*pool.store, sequence, OpenMode::ReadWrite)?;
             pool.tag(&directory, &file, sequence, Some(owner)).map(drop)
         })
     }

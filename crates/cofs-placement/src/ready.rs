@@ -16,7 +16,7 @@ use std::{
 use cofs_types::limits::{OBJECTS_READY_MIN, OBJECTS_READY_OPEN_MAX};
 use parking_lot::Mutex;
 
-use crate::{object_directory::ObjectDirectory, path::DirectoryNumber};
+use crate::{era::Since, object_directory::ObjectDirectory, path::DirectoryNumber};
 
 /// An object that nobody has yet.
 pub struct ReadyObject {
@@ -24,8 +24,8 @@ pub struct ReadyObject {
     pub directory: Arc<ObjectDirectory>,
     /// The turn of its entry in the directory.
     pub turn: u64,
-    /// Open for reading and writing, if it is among the few that are kept open.
-    pub file: Option<File>,
+    /// Open for reading and writing, and since when, if it is among the few that are kept open.
+    pub file: Option<(File, Since)>,
 }
 
 #[derive(Default)]
@@ -42,10 +42,6 @@ impl Queues {
 
     fn all(&self) -> impl Iterator<Item = &ReadyObject> {
         self.durable.iter().chain(&self.fresh)
-    }
-
-    fn all_mut(&mut self) -> impl Iterator<Item = &mut ReadyObject> {
-        self.durable.iter_mut().chain(&mut self.fresh)
     }
 
     fn left(&mut self, object: Option<ReadyObject>) -> Option<ReadyObject> {
@@ -121,15 +117,6 @@ impl Ready {
                 queues.fresh.push_back(object);
             }
         }
-    }
-
-    /// Closes the files kept open: their file system went away.
-    pub fn close_files(&self) {
-        let mut queues = self.queues.lock();
-        let files: Vec<File> = queues.all_mut().filter_map(|object| object.file.take()).collect();
-        queues.open = 0;
-        drop(queues);
-        drop(files);
     }
 
     pub fn len(&self) -> usize {

@@ -13,7 +13,6 @@ use std::{
 use cofs_types::{FsError, FsResult, InodeId, ObjectId, Timestamp};
 
 use crate::{
-    damage::Damage,
     object_file::stat_of,
     owner,
     path::{self, DirectoryNumber},
@@ -46,12 +45,8 @@ pub fn scan(pool: &Pool, visit: Visit<'_>) -> FsResult<()> {
     let lowest = pool.ready.lowest().unwrap_or(u64::MAX);
     let driver_from = lowest.min(look_from);
     let mut scan = Scan { pool, driver_from, visit };
-    match scan.open(path::OBJECTS) {
-        Ok(None) => return Err(pool.objects_gone()),
-        Err(FsError::Backing { source, .. }) if source.kind() == io::ErrorKind::NotADirectory => {
-            return Err(pool.damaged(Damage::ObjectsNoDirectory));
-        }
-        other => drop(other?),
+    if scan.open(path::OBJECTS)?.is_none() {
+        return Err(pool.explained(FsError::NotFound));
     }
     for top in scan.directories(path::OBJECTS, path::parse_top)? {
         for middle in scan.directories(&path::top_path(top), path::parse_index)? {
@@ -144,7 +139,7 @@ impl Scan<'_> {
         let pool = self.pool;
         // The visitor's own error stops the listing, and is kept beside it.
         let mut refused = None;
-        let listed = pool.run("list a pool's directory", || {
+        let listed = pool.once("list a pool's directory", || {
             pool.store.list(directory, &mut |name, kind| {
                 if ours(name, kind) {
                     return Ok(());

@@ -7,6 +7,8 @@
 
 use std::{fs::File, io, path::Path};
 
+use rustix::io::Errno;
+
 /// A path below an open directory, or below the store's root when there is none.
 #[derive(Clone, Copy, Debug)]
 pub struct At<'a> {
@@ -116,4 +118,8 @@ pub trait BackingStore: Send + Sync + 'static {
     fn space(&self) -> io::Result<Space>;
     /// syncfs(2) of the file system that holds the root.
     fn sync_all(&self) -> io::Result<()>;
+}
+
+pub fn errno(error: &io::Error) -> Option<Errno> {
+    error.raw_os_error().map(Errno::from_raw_os_error)
 }

@@ -2,6 +2,8 @@
 
 mod common;
 
+use std::{fs, path::Path};
+
 use cofs_placement::{BackingStore, Fault, Operation, Placement, PoolHealth};
 use cofs_types::{FsError, FsResult, PoolId};
 use common::{
@@ -168,6 +170,42 @@ fn an_identity_of_a_newer_or_broken_format_is_refused() {
     assert!(Placement::open(&[], VOLUME).is_err());
     let twice = [world.configs[0].clone(), world.configs[0].clone()];
     assert!(Placement::open(&twice, VOLUME).is_err());
+}
+
+#[test]
+fn what_a_pool_lacks_is_told_to_all_who_meet_it() {
+    type Put = fn(&Path) -> std::io::Result<()>;
+    let (nothing, file, directory): (Put, Put, Put) =
+        (|_| Ok(()), |path| fs::write(path, ""), |path| fs::create_dir(path));
+    for (name, put, why) in [
+        ("objects", nothing, "is not there"),
+        ("objects", file, "is not a directory"),
+        ("reservations", nothing, "is not there"),
+        ("reservations", file, "is illegible"),
+        ("reservations", directory, "is not a file"),
+    ] {
+        let world = World::new(1);
+        let id = world.open().take(ino(1)).unwrap().id;
+        let path = world.directory().join(name);
+        fs::rename(&path, world.scratch.path().join("away")).unwrap();
+        put(&path).unwrap();
+        let placement = world.open();
+        let told = placement.space()[0].damage.clone().unwrap();
+        assert!(told.starts_with(&format!("{} {why}; restore it", path.display())), "{told}");
+        let refused = [placement.take(ino(2)).err(), placement.scan(POOL, &mut |_| Ok(())).err()];
+        for error in refused {
+            assert!(
+                matches!(&error, Some(FsError::Corrupt(what)) if **what == *told),
+                "{error:?}, not {told}"
+            );
+        }
+        let opened = placement.open_object(id, false);
+        if name == "objects" {
+            assert!(matches!(opened, Err(FsError::NotFound)), "{why}");
+        } else {
+            opened.unwrap();
+        }
+    }
 }
 
 #[test]

@@ -10,10 +10,10 @@ use std::{collections::HashMap, fs::File, io};
 
 use cofs_types::{FsResult, InodeId, ObjectId, failpoint, limits::OBJECTS_READY_MAX};
 
+use super::Pool;
 use crate::{
-    owner, path,
-    path::DirectoryNumber,
-    pool::Pool,
+    owner,
+    path::{self, DirectoryNumber},
     ready::ReadyObject,
     store::{At, EntryKind, OpenMode, Operation},
 };
@@ -40,7 +40,11 @@ pub fn recover(pool: &Pool) -> FsResult<()> {
     let last = DirectoryNumber::of(window.end.saturating_sub(1));
     let mut found = Found::default();
     while number <= last {
-        pool.run("look at an object directory", || recover_directory(pool, number, &window, &mut found))?;
+        let room = OBJECTS_READY_MAX - found.ready.len();
+        let more =
+            pool.run("look at an object directory", || recover_directory(pool, number, &window, room))?;
+        found.ready.extend(more.ready);
+        found.handed_out.extend(more.handed_out);
         number = number.next();
     }
     tracing::debug!(pool = pool.config.id.0, objects = found.ready.len(), "taken up after a crash");
@@ -62,20 +66,24 @@ pub fn recover(pool: &Pool) -> FsResult<()> {
     Ok(())
 }
 
+/// What one directory holds, with at most `room` that are ready.
 fn recover_directory(
     pool: &Pool,
     number: DirectoryNumber,
     window: &std::ops::Range<u64>,
-    found: &mut Found,
-) -> io::Result<()> {
-    let directory = match pool.directories.open(&*pool.store, number) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+    room: usize,
+) -> io::Result<Found> {
+    let mut found = Found::default();
+    let directory = pool.directories.open(&*pool.store, number);
+    let opened = directory.and_then(|directory| Ok((directory.file(&*pool.store)?, directory)));
+    let (below, directory) = match opened {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(found),
         other => other?,
     };
     // Whether the crashed process had synced it is not known.
     let turn = directory.entry_made();
     let mut sequences = Vec::new();
-    pool.store.list(directory.file(), &mut |name, kind| {
+    pool.store.list(&below, &mut |name, kind| {
         let file = matches!(kind, EntryKind::File | EntryKind::Unknown);
         let index = path::parse_index(name).filter(|_| file);
         let sequence = index.map(|index| number.sequence(index));
@@ -83,17 +91,17 @@ fn recover_directory(
         Ok(())
     })?;
     sequences.sort_unstable();
-    let owners = owner::read_log(&*pool.store, directory.file())?;
+    let owners = owner::read_log(&*pool.store, &below)?;
     for sequence in sequences {
-        match look(pool, directory.file(), sequence, &owners)? {
+        match look(pool, &below, sequence, &owners)? {
             Use::HandedOut(owner) => found.handed_out.push((sequence, owner)),
-            Use::Ready if found.ready.len() < OBJECTS_READY_MAX => {
+            Use::Ready if found.ready.len() < room => {
                 found.ready.push(ReadyObject { sequence, directory: directory.clone(), turn, file: None });
             }
             Use::Ready | Use::Unknown => {}
         }
     }
-    Ok(())
+    Ok(found)
 }
 
 enum Use {
