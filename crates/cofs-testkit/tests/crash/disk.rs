@@ -2,11 +2,16 @@
 
 use std::{collections::BTreeMap, fs, os::unix::fs::MetadataExt, path::Path};
 
-use crate::world::{File, FileId, Node, World};
+use crate::world::{File, Node, World};
 
 #[derive(PartialEq, Eq, Debug)]
 pub enum Seen {
-    File { file: File, links: u64, ino: u64 },
+    /// `inline`: it has no object, so that each of its changes was a commit.
+    File {
+        file: File,
+        links: u64,
+        inline: bool,
+    },
     Directory,
     Symlink(String),
 }
@@ -34,7 +39,7 @@ fn look_into(top: &Path, below: &str, seen: &mut BTreeMap<String, Seen>) {
             assert_eq!(data.len() as u64, meta.len(), "{name}: stat and read disagree");
             let mtime = Some((meta.mtime(), meta.mtime_nsec() as u32));
             let file = File { data, mode: meta.mode() & 0o7777, attribute: attribute(&path), mtime };
-            Seen::File { file, links: meta.nlink(), ino: meta.ino() }
+            Seen::File { file, links: meta.nlink(), inline: is_inline(&path) }
         };
         assert!(seen.insert(name.clone(), kind).is_none(), "{name} is listed twice");
     }
@@ -47,15 +52,15 @@ fn attribute(path: &Path) -> Option<Vec<u8>> {
     Some(value)
 }
 
-/// A file of which one change was in flight: its bytes may be those before, those after, or each of either.
-pub struct Torn<'a> {
-    pub id: FileId,
-    pub before: &'a File,
-    pub after: &'a File,
+/// What `cofs info` says; elsewhere no file is.
+fn is_inline(path: &Path) -> bool {
+    let mut info = vec![0; 70_000];
+    let Ok(len) = rustix::fs::getxattr(path, "cofs.info", &mut info[..]) else { return false };
+    serde_json::from_slice::<serde_json::Value>(&info[..len]).unwrap()["layout"] == "inline"
 }
 
 /// Whether the directory is what the model says; if not, the first difference.
-pub fn compare(world: &World, seen: &BTreeMap<String, Seen>, torn: Option<&Torn>) -> Result<(), String> {
+pub fn compare(world: &World, seen: &BTreeMap<String, Seen>) -> Result<(), String> {
     for (name, node) in &world.names {
         let found = seen.get(name).ok_or_else(|| format!("{name} is lost ({node:?})"))?;
         match (node, found) {
@@ -65,11 +70,7 @@ pub fn compare(world: &World, seen: &BTreeMap<String, Seen>, torn: Option<&Torn>
                 if *links != world.links(*id) {
                     return Err(format!("{name} has {links} links, not {}", world.links(*id)));
                 }
-                let expected = &world.files[id];
-                match torn.filter(|torn| torn.id == *id) {
-                    Some(torn) => compare_torn(torn, file).map_err(|why| format!("{name}: {why}"))?,
-                    None => compare_file(expected, file).map_err(|why| format!("{name}: {why}"))?,
-                }
+                compare_file(&world.files[id], file).map_err(|why| format!("{name}: {why}"))?;
             }
             (node, found) => return Err(format!("{name} is {found:?}, not {node:?}")),
         }
@@ -95,19 +96,6 @@ fn compare_file(expected: &File, found: &File) -> Result<(), String> {
     }
     match expected.data.iter().zip(&found.data).position(|(a, b)| a != b) {
         Some(at) => Err(format!("differs from byte {at} of {}", expected.data.len())),
-        None => Ok(()),
-    }
-}
-
-fn compare_torn(torn: &Torn, found: &File) -> Result<(), String> {
-    let (old, new, data) = (&torn.before.data, &torn.after.data, &found.data);
-    let sizes = old.len().min(new.len())..=old.len().max(new.len());
-    if !sizes.contains(&data.len()) {
-        return Err(format!("{} bytes, not {sizes:?}", data.len()));
-    }
-    let byte = |of: &[u8], at| of.get(at).copied().unwrap_or(0);
-    match (0..data.len()).find(|at| data[*at] != byte(old, *at) && data[*at] != byte(new, *at)) {
-        Some(at) => Err(format!("byte {at} is neither the old nor the new one")),
         None => Ok(()),
     }
 }

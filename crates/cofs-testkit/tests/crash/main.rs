@@ -2,10 +2,11 @@
 //!
 //! `./test crash failpoints` runs these: they format a volume, work on its mount, end the daemon at a random time or
 //! at a named place, mount again, and compare with what had been acknowledged; then `cofs fsck` must
-//! find nothing. Operations in flight when the daemon ended may or may not have happened, as a whole; bytes of
-//! a write may have arrived in part. Run by plain `cargo test` the cases say that they were skipped.
+//! find nothing. Operations in flight when the daemon ended may or may not have happened, as a whole; of a write to an object
+//! bytes may have arrived in part, of one to an inline file a whole request. Run by plain `cargo test` the cases say that they were skipped.
 
 mod disk;
+mod judge;
 mod rounds;
 mod sweep;
 mod volume;

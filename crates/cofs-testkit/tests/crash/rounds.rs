@@ -7,10 +7,7 @@ use std::{
 
 use rand::{Rng, SeedableRng, rngs::SmallRng};
 
-use crate::{
-    volume::Volume,
-    work::{Outcome, Worker},
-};
+use crate::{judge::Outcome, volume::Volume, work::Worker};
 
 const WORKERS: u64 = 4;
 

@@ -20,7 +20,8 @@ use rustix::fs::{
 };
 
 use crate::{
-    disk::{Torn, compare, look},
+    disk::{compare, look},
+    judge::{Outcome, judge},
     world::{FileId, Node, Op, World, bytes},
 };
 
@@ -35,15 +36,6 @@ pub struct Worker {
     next_id: FileId,
     in_flight: Option<(Op, Instant)>,
     pub acknowledged: u64,
-}
-
-/// What became of the operation that was in flight.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Outcome {
-    NothingInFlight,
-    NotDone,
-    Done,
-    InPart,
 }
 
 impl Worker {
@@ -104,44 +96,18 @@ impl Worker {
     pub fn check(&mut self) -> Outcome {
         assert!(self.open.is_empty());
         let seen = look(&self.top);
-        let in_flight = self.in_flight.take();
-        self.world.forget_unnamed();
-        let without = compare(&self.world, &seen, None);
-        let Some((op, _)) = in_flight else {
-            without.unwrap_or_else(|why| panic!("{:?}: {why}", self.top));
-            return Outcome::NothingInFlight;
-        };
-        if without.is_ok() {
-            return Outcome::NotDone;
-        }
-        let mut after = self.world.clone();
-        if World::touches(&op).is_none_or(|id| after.files.contains_key(&id)) {
-            after.apply(&op);
-        }
-        after.forget_unnamed();
-        let with = compare(&after, &seen, None);
-        if with.is_ok() {
-            self.world = after;
-            return Outcome::Done;
-        }
-        if let Some(id) = World::touches(&op).filter(|id| after.files.contains_key(id)) {
-            let torn = Torn { id, before: &self.world.files[&id], after: &after.files[&id] };
-            if compare(&self.world, &seen, Some(&torn)).is_ok() {
-                let sizes = (torn.before.data.len(), torn.after.data.len());
-                println!("in part: {op:?}, {} to {} bytes", sizes.0, sizes.1);
-                self.adopt(id, &seen);
-                return Outcome::InPart;
+        let (outcome, world) = match self.in_flight.take() {
+            Some((op, _)) => {
+                judge(&self.world, &op, &seen).unwrap_or_else(|why| panic!("{:?}, {why}", self.top))
             }
-        }
-        panic!("{:?}, with {op:?} in flight: not done: {without:?}; done: {with:?}", self.top);
-    }
-
-    /// Takes the bytes of one file as they are on disk.
-    fn adopt(&mut self, id: FileId, seen: &BTreeMap<String, crate::disk::Seen>) {
-        let name = self.world.names.iter().find(|(_, node)| **node == Node::File(id)).unwrap().0;
-        if let crate::disk::Seen::File { file, .. } = &seen[name] {
-            self.world.files.insert(id, file.clone());
-        }
+            None => {
+                let world = self.world.after_crash([]);
+                compare(&world, &seen).unwrap_or_else(|why| panic!("{:?}: {why}", self.top));
+                (Outcome::NothingInFlight, world)
+            }
+        };
+        self.world = world;
+        outcome
     }
 
     // ---- drawing an operation that must succeed -------------------------------------------------
@@ -305,7 +271,7 @@ impl Worker {
         if let Some(file) = self.open.get(&id) {
             return work(file);
         }
-        let name = self.world.names.iter().find(|(_, node)| **node == Node::File(id)).unwrap().0.clone();
+        let name = self.world.name(id).unwrap().to_owned();
         let file = OpenOptions::new().read(true).write(true).open(self.path(&name))?;
         let done = work(&file)?;
         if self.open.len() < OPEN_MAX && self.random.random_bool(0.3) {

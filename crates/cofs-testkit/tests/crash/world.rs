@@ -142,6 +142,20 @@ impl World {
         }
     }
 
+    /// One of the file's names.
+    pub fn name(&self, id: FileId) -> Option<&str> {
+        let (name, _) = self.names.iter().find(|(_, node)| **node == Node::File(id))?;
+        Some(name)
+    }
+
+    /// What a crash leaves that comes when these operations are done.
+    pub fn after_crash<'a>(&self, done: impl IntoIterator<Item = &'a Op>) -> Self {
+        let mut world = self.clone();
+        done.into_iter().for_each(|op| world.apply(op));
+        world.forget_unnamed();
+        world
+    }
+
     /// Which file's bytes an operation changes.
     pub fn touches(op: &Op) -> Option<FileId> {
         match op {
@@ -155,7 +169,7 @@ impl World {
     }
 
     /// Files that no name leads to are gone after a crash.
-    pub fn forget_unnamed(&mut self) {
+    fn forget_unnamed(&mut self) {
         let names = std::mem::take(&mut self.names);
         self.files.retain(|id, _| names.values().any(|node| *node == Node::File(*id)));
         self.names = names;

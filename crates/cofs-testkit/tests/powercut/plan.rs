@@ -8,6 +8,7 @@ use std::{
     path::Path,
 };
 
+use cofs_testkit::kernel::first_request_end;
 use rand::{Rng, SeedableRng, rngs::SmallRng};
 
 /// Files and names at one time, about.
@@ -45,9 +46,6 @@ pub struct File {
     /// Its first bytes, that a sync has covered.
     pub synced: usize,
 }
-
-/// What the kernel writes to at a time.
-const PAGE_BYTES: usize = 4096;
 
 /// The tree after some operations, and the draw of the next.
 pub struct Plan {
@@ -140,14 +138,12 @@ impl Plan {
         &mut self.files[id]
     }
 
-    /// Of an operation that was done, the file, and its length where the power went in the middle: the kernel makes two requests of a
-    /// write that begins within a page which it does not have, the first up to the page's end (`fuse_fill_write_pages`).
+    /// Of an operation that was done, the file, and its length where the power went between the two requests that it was.
     pub fn half(&self, op: &Op) -> Option<(usize, usize)> {
         let Op::Append(path, len) = op else { return None };
         let Node::File(id) = self.names[path] else { panic!("{path} is no file") };
         let end = self.files[id].len;
-        let page_end = (end - len).next_multiple_of(PAGE_BYTES);
-        (end - len < page_end && page_end < end).then_some((id, page_end))
+        first_request_end(end - len, end).map(|len| (id, len))
     }
 
     /// The operation was a sync, and has succeeded: inline bytes of all files are safe, and all of its own.
