@@ -74,7 +74,9 @@ fn device(path: &Path) -> Option<(String, String, String)> {
 /// Type, source and options of the longest mount point above `path` (proc_pid_mountinfo(5)): those of the mount, then
 /// those of the file system.
 fn mount_of(path: &Path) -> Option<(String, String, String)> {
-    let text = fs::read_to_string("/proc/self/mountinfo").ok()?;
+    // Anybody's mount point may be no text.
+    let table = fs::read("/proc/self/mountinfo").ok()?;
+    let text = String::from_utf8_lossy(&table);
     let mounts = text.lines().filter_map(|line| {
         let (before, after) = line.split_once(" - ")?;
         let mut before = before.split(' ').skip(4);

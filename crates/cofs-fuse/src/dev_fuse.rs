@@ -301,25 +301,41 @@ impl Home for Tasks {
     }
 }
 
+/// What a task takes requests with.
+struct Seat {
+    device: Device,
+    buffer: Buffer,
+}
+
+impl Seat {
+    fn new(device: &Device, transfer_bytes: usize) -> io::Result<Self> {
+        Ok(Self { device: device.another()?, buffer: Buffer::new(transfer_bytes)? })
+    }
+}
+
 /// The running transport.
 pub(crate) struct DevFuse<F> {
     service: Arc<Service<F>>,
     device: Arc<Device>,
     pool: Arc<Pool>,
     transfer_bytes: usize,
+    /// The first task's, until it has it: with one, requests are served.
+    first: Mutex<Option<Seat>>,
     /// See [`Pace::Unhurried`].
     unhurried: bool,
     tasks: Arc<Tasks>,
 }
 
 impl<F: FileSystem> DevFuse<F> {
+    /// Errors: not even one descriptor or buffer could be had.
     pub fn new(
         service: Arc<Service<F>>,
         device: Arc<Device>,
         pool: Arc<Pool>,
         transfer_bytes: usize,
-    ) -> Self {
-        Self { service, device, pool, transfer_bytes, unhurried: false, tasks: Arc::default() }
+    ) -> io::Result<Self> {
+        let first = Mutex::new(Some(Seat::new(&device, transfer_bytes)?));
+        Ok(Self { service, device, pool, transfer_bytes, first, unhurried: false, tasks: Arc::default() })
     }
 
     /// For a connection whose requests come another way.
@@ -328,7 +344,7 @@ impl<F: FileSystem> DevFuse<F> {
     }
 
     /// Serves with this many threads until the mount is gone and every request taken has been answered.
-    /// Errors: not even one thread, descriptor or buffer could be had.
+    /// Errors: not even one thread could be had.
     pub fn run(&self, threads: usize) -> io::Result<()> {
         std::thread::scope(|scope| {
             let mut started = 0;
@@ -388,7 +404,9 @@ impl<F: FileSystem> DevFuse<F> {
     }
 
     fn new_task(&self, index: usize) -> io::Result<Arc<Task>> {
-        let (device, buffer) = (self.device.another()?, Buffer::new(self.transfer_bytes)?);
+        let first = self.first.lock().take();
+        let Seat { device, buffer } =
+            first.map_or_else(|| Seat::new(&self.device, self.transfer_bytes), Ok)?;
         let mut pace = Pace::Prompt;
         if self.unhurried && device.set_nonblocking()? {
             pace = Pace::Unhurried { latest: None };

@@ -1,6 +1,6 @@
 //! A mount from its beginning to its end.
 //!
-//! Order: the connection is mounted, INIT settled, the file system attached, the transport started; when the
+//! Order: the connection is mounted, INIT settled, all had that it takes to serve, the file system attached, the transport started; when the
 //! kernel has let the mount go and every request taken has been answered, the file system is detached, once.
 
 use std::{

@@ -4,10 +4,15 @@
 //! descriptor back over a socket. Both report what is wrong in words that say what to do.
 
 use std::{
+    ffi::OsString,
     fmt, io,
     os::{
         fd::{AsRawFd, OwnedFd},
-        unix::{fs::MetadataExt, process::CommandExt},
+        unix::{
+            ffi::{OsStrExt, OsStringExt},
+            fs::MetadataExt,
+            process::CommandExt,
+        },
     },
     path::{Path, PathBuf},
     process::{Command, Stdio},
@@ -46,7 +51,7 @@ pub enum Transport {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MountOptions {
     /// What the mount table shows as the source.
-    pub fs_name: String,
+    pub fs_name: OsString,
     /// Other users may enter (needs `user_allow_other` in `/etc/fuse.conf` for the unprivileged).
     pub allow_other: bool,
     /// The kernel checks permissions; without it every operation comes with `Authority::Unchecked`.
@@ -277,20 +282,20 @@ pub(crate) fn is_dead_mount(point: &Path) -> bool {
 
 /// The type of the file system whose root stands at `point`, from the mount table; the topmost where several do.
 fn mounted_as(point: &Path) -> io::Result<Option<String>> {
-    let table = std::fs::read_to_string("/proc/self/mountinfo")?;
-    let kind = |line: &str| {
-        let mut fields = line.split(' ');
+    let table = std::fs::read("/proc/self/mountinfo")?;
+    let kind = |line: &[u8]| {
+        let mut fields = line.split(|byte| *byte == b' ');
         let at = unescape(fields.nth(4)?);
-        let (_, tail) = line.split_once(" - ")?;
-        (at == point.as_os_str().as_encoded_bytes()).then(|| tail.split(' ').next().unwrap_or("").to_owned())
+        let kind = fields.skip_while(|field| *field != b"-").nth(1)?;
+        (at == point.as_os_str().as_encoded_bytes()).then(|| String::from_utf8_lossy(kind).into_owned())
     };
-    Ok(table.lines().filter_map(kind).next_back())
+    Ok(table.split(|byte| *byte == b'\n').filter_map(kind).next_back())
 }
 
 /// Undoes the mount table's octal escapes (proc(5)).
-fn unescape(field: &str) -> Vec<u8> {
+fn unescape(field: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(field.len());
-    let mut left = field.as_bytes();
+    let mut left = field;
     while let Some((&first, rest)) = left.split_first() {
         let escaped = rest.get(..3).and_then(|digits| std::str::from_utf8(digits).ok());
         match escaped.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
@@ -370,9 +375,15 @@ fn mount_flags(options: &MountOptions) -> MountFlags {
 }
 
 /// What `fusermount3 -o` is told. It escapes nothing: commas and backslashes in a name are escaped here.
-fn helper_options(options: &MountOptions) -> String {
-    let name = options.fs_name.replace('\\', "\\\\").replace(',', "\\,");
-    let mut words = format!("fsname={name},subtype=cofs");
+fn helper_options(options: &MountOptions) -> OsString {
+    let mut words = b"fsname=".to_vec();
+    for byte in options.fs_name.as_bytes() {
+        if b"\\,".contains(byte) {
+            words.push(b'\\');
+        }
+        words.push(*byte);
+    }
+    words.extend(b",subtype=cofs");
     for (set, word) in [
         (options.allow_other, ",allow_other"),
         (options.default_permissions, ",default_permissions"),
@@ -385,10 +396,10 @@ fn helper_options(options: &MountOptions) -> String {
         (options.dir_sync, ",dirsync"),
     ] {
         if set {
-            words.push_str(word);
+            words.extend(word.as_bytes());
         }
     }
-    words
+    OsString::from_vec(words)
 }
 
 fn mount_by_helper(point: &Path, options: &MountOptions) -> Result<OwnedFd, MountError> {
@@ -543,8 +554,8 @@ mod tests {
 
     #[test]
     fn the_mount_table_is_read_with_its_escapes() {
-        assert_eq!(unescape(r"/mnt/with\040space\134"), b"/mnt/with space\\");
-        assert_eq!(unescape(r"/plain\9"), b"/plain\\9");
+        assert_eq!(unescape(br"/mnt/with\040space\134"), b"/mnt/with space\\");
+        assert_eq!(unescape(br"/plain\9"), b"/plain\\9");
         assert_eq!(mounted_as(Path::new("/proc")).unwrap().as_deref(), Some("proc"));
         assert_eq!(mounted_as(Path::new("/no such mount")).unwrap(), None);
     }

@@ -27,6 +27,7 @@ use crate::{
 
 pub(crate) struct Session<F> {
     service: Arc<Service<F>>,
+    reader: DevFuse<F>,
     device: Arc<Device>,
     settled: Settled,
     /// Workers on `/dev/fuse` where it serves alone.
@@ -43,7 +44,7 @@ pub(crate) struct Session<F> {
 }
 
 impl<F: FileSystem> Session<F> {
-    /// Errors: a thread could not be started.
+    /// Errors: a thread could not be started, or what it takes to serve requests could not be had.
     pub fn new(
         fs: Arc<F>,
         device: Arc<Device>,
@@ -64,6 +65,8 @@ impl<F: FileSystem> Session<F> {
             forgets: Arc::default(),
             pool: pool.clone(),
         });
+        let reader = DevFuse::new(service.clone(), device.clone(), pool.clone(), settled.transfer_bytes)
+            .map_err(MountError::Device)?;
         let interrupts = interrupts.start().map_err(MountError::Thread)?;
         let recalls = notifier.start(device.clone()).map_err(MountError::Thread)?;
         let threads = options.threads.unwrap_or_else(cpus).max(1);
@@ -72,6 +75,7 @@ impl<F: FileSystem> Session<F> {
         let resumes = resumes.is_some() && settled.has(init::HAS_RESEND);
         Ok(Self {
             service,
+            reader,
             device,
             settled,
             threads,
@@ -102,9 +106,7 @@ impl<F: FileSystem> Session<F> {
         let threads = if over_uring { 1 } else { self.threads };
         // Whoever mounts waits for this; if not, it is of no use to anybody.
         let _ = tell.send(report);
-        let (service, device) = (self.service.clone(), self.device.clone());
-        let reader = DevFuse::new(service, device, self.pool.clone(), self.settled.transfer_bytes);
-        let reader = if over_uring { reader.unhurried() } else { reader };
+        let reader = if over_uring { self.reader.unhurried() } else { self.reader };
         if let Err(error) = reader.run(threads) {
             tracing::error!(%error, "nobody reads /dev/fuse");
         }

@@ -9,6 +9,8 @@ use cofs_fuse::MountError;
 use cofs_types::FsError;
 use rustix::io::Errno;
 
+use crate::output::printable;
+
 pub const EXIT_FAILED: u8 = 1;
 pub const EXIT_USAGE: u8 = 2;
 
@@ -60,8 +62,11 @@ impl Failure {
 }
 
 /// What can be done about an error of a file system that we know no more of.
-fn remedy(error: &io::Error) -> Option<&'static str> {
+pub fn remedy(error: &io::Error) -> Option<&'static str> {
     match error.kind() {
+        _ if matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE)) => {
+            Some("have the limit on open files raised (ulimit -n)")
+        }
         _ if Errno::from_io_error(error) == Some(Errno::LOOP) => {
             Some("it is a symbolic link, and must not be one: remove it")
         }
@@ -106,9 +111,9 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // One line, whatever a library below put into its message.
         let line = self.what.split_whitespace().collect::<Vec<_>>().join(" ");
-        f.write_str(&without_numbers(&line))?;
+        f.write_str(&printable(&without_numbers(&line)))?;
         match &self.next {
-            Some(next) => write!(f, "; {next}"),
+            Some(next) => write!(f, "; {}", printable(next)),
             None => Ok(()),
         }
     }
@@ -165,6 +170,8 @@ mod tests {
     fn a_failure_is_one_line() {
         let failure = Failure::new("a\nb").within("mount").next("try c");
         assert_eq!(failure.to_string(), "mount: a b; try c");
+        let failure = Failure::new("no \u{1b}[2J").next("make a\nb");
+        assert_eq!(failure.to_string(), "no \\u{1b}[2J; make a\\nb", "a name may hold anything");
     }
 
     #[test]

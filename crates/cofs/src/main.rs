@@ -42,7 +42,7 @@ fn main() -> ExitCode {
                 let _ = error.print();
                 return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(failure::EXIT_USAGE));
             }
-            return say(&wrong_usage(&error, verb_in(&arguments).as_deref()));
+            return say(&wrong_usage(&error, &arguments));
         }
     };
     match start_up(&cli).and_then(|()| cli.run()) {
@@ -60,15 +60,24 @@ fn verb_in(arguments: &[OsString]) -> Option<String> {
 }
 
 /// Of what clap has to say the paragraph that tells what is wrong and its tips, in one line; the others are the same for all.
-fn wrong_usage(error: &clap::Error, verb: Option<&str>) -> Failure {
+fn wrong_usage(error: &clap::Error, arguments: &[OsString]) -> Failure {
     let text = error.to_string();
     let told = text.split("\n\n").map(str::trim).enumerate();
-    let told = told.filter(|(at, paragraph)| *at == 0 || paragraph.starts_with("tip:"));
+    // How an unknown option may be passed for a value is not what its writer wants to know.
+    let is_tip = |paragraph: &str| paragraph.starts_with("tip:") && !paragraph.starts_with("tip: to pass");
+    let told = told.filter(|(at, paragraph)| *at == 0 || is_tip(paragraph));
     let told: Vec<_> = told.map(|(_, paragraph)| paragraph.trim_start_matches("error: ")).collect();
-    let program = verb.map_or_else(|| "cofs".to_owned(), |verb| format!("cofs {verb}"));
-    let failure = Failure::usage(told.join("; ")).within(&program).next(format!("see {program} --help"));
+    let told = match arguments.iter().find(|argument| argument.to_str().is_none()) {
+        Some(odd) if error.kind() == ErrorKind::InvalidUtf8 => {
+            format!("`{}` is no UTF-8", odd.to_string_lossy())
+        }
+        _ => told.join("; "),
+    };
+    let verb = verb_in(arguments);
+    let program = verb.as_ref().map_or_else(|| "cofs".to_owned(), |verb| format!("cofs {verb}"));
+    let failure = Failure::usage(told).within(&program).next(format!("see {program} --help"));
     // Its 2 would mean: restart the machine.
-    if verb == Some("fsck") { failure.code(verbs::fsck::USAGE) } else { failure }
+    if verb.as_deref() == Some("fsck") { failure.code(verbs::fsck::USAGE) } else { failure }
 }
 
 /// What clap reads by itself and would not name.

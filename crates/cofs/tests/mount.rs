@@ -325,6 +325,47 @@ fn the_kernel_does_not_write_to_another_fuse_file_system_for_us() {
     mounted_below.unmount();
 }
 
+/// The kernel's mount table has the name as it is; mounts of our own, so that nobody else need read such a table.
+#[test]
+fn a_store_and_a_mount_point_need_not_be_text() {
+    if skip() || !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: mounts of one's own take root");
+        return;
+    }
+    const LINES: &str = r#"set -e
+        store=$(printf '%s/store-\377' "$2") dir=$(printf '%s/odd-\377' "$2") other=$2/other
+        mkdir "$dir" "$other"
+        "$1" format "$store"
+        "$1" format "$2/second"
+        "$1" mount -d "$store" "$dir"
+        trap 'umount -l "$dir"' EXIT
+        mkdir "$dir/cofs-bench-1"
+        head -c 200000 /dev/zero >"$dir/large"
+        "$1" info "$dir/large"
+        "$1" status "$dir"
+        "$1" status "$store" | grep 'mounted *true'
+        "$1" status --output json
+        "$1" bench clean "$dir" --output json
+        "$1" mount -d "$2/second" "$other"
+        "$1" bench metarates "$other" --files 4 -i 1 --output json | grep '"fuse.cofs"'
+        "$1" umount "$other"
+        "$1" umount "$dir"
+        trap - EXIT
+        "$1" status "$store"
+        "$1" fsck "$store" --output json
+        "$1" dump "$store" -o "$store.dump""#;
+    let root = scratch();
+    let output = Command::new("unshare")
+        .args(["-m", "sh", "-c", LINES, "sh", env!("CARGO_BIN_EXE_cofs"), root.path().to_str().unwrap()])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    assert!(!said.contains("panicked"), "{said}");
+    let told = String::from_utf8_lossy(&output.stdout);
+    assert!(told.contains("odd-\u{fffd}"), "{told}");
+}
+
 /// Three deep, with the daemons' own buffers and queues in each other's way if ever they were; and the lowest cannot go first.
 #[test]
 fn a_volume_may_lie_in_anothers_mount() {
@@ -419,6 +460,36 @@ fn a_store_on_a_full_file_system_is_mounted_and_emptied() {
         mounted.unmount();
         fs::remove_file(small.0.join("ballast")).unwrap();
     }
+}
+
+/// Wherever the descriptors end, the caller is told; and what he was told to serve goes on.
+#[test]
+fn too_few_open_files_end_a_mount_before_it_is_told_to_serve() {
+    if skip() {
+        return;
+    }
+    let (mut served, mut refused) = (0, 0);
+    for limit in 16..48 {
+        let root = scratch();
+        let (store, dir) = (format(&root), root.path().join("mount"));
+        fs::create_dir(&dir).unwrap();
+        let line = format!("ulimit -n {limit}; exec \"$@\"");
+        let mut mount = Command::new("sh");
+        mount.args(["-c", &line, "sh", env!("CARGO_BIN_EXE_cofs"), "mount", "-d", &store]).arg(&dir);
+        let output = mount.args(["-o", "transport=dev"]).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        if output.status.success() {
+            served += 1;
+            let mounted = Mounted { store, dir };
+            assert_eq!(fs::read_dir(&mounted.dir).unwrap().count(), 0);
+            mounted.unmount();
+        } else {
+            refused += 1;
+            assert!(said.contains("oo many open files; have the limit on open files raised"), "{said}");
+            assert!(!is_mounted(&dir), "{limit}: {said}");
+        }
+    }
+    assert!(served > 0 && refused > 0, "{served} served, {refused} refused");
 }
 
 #[test]

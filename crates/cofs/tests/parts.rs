@@ -58,7 +58,15 @@ fn a_damaged_or_foreign_part_of_a_store_is_named_with_what_to_do() {
                     |path: &std::path::PathBuf| path.to_str().is_some_and(|path| path.contains("MANIFEST"));
                 files.filter(is_manifest).for_each(|path| fs::write(path, "").unwrap());
             },
-            &["orruption", "restore that directory"],
+            &["MANIFEST-", "has lost its end; restore that directory"],
+        ),
+        (
+            "a directory",
+            |store| {
+                fs::remove_file(format!("{store}/meta/CURRENT")).unwrap();
+                fs::create_dir(format!("{store}/meta/CURRENT")).unwrap();
+            },
+            &["CURRENT: Is a directory; restore that directory"],
         ),
         (
             "newer pool",

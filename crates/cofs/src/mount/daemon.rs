@@ -38,7 +38,7 @@ pub fn start(arguments: &[OsString]) -> Done<ExitCode> {
         .arg0(name)
         .args(rest)
         .env(MARK, "1")
-        .stdin(Stdio::null())
+        .stdin(null()?)
         .stdout(Stdio::piped())
         .stderr(Stdio::inherit())
         .spawn()
@@ -66,12 +66,17 @@ fn says_ready(child: &mut Child) -> bool {
     }
 }
 
+/// To read and to write.
+pub fn null() -> io::Result<File> {
+    File::options().read(true).write(true).open("/dev/null")
+}
+
 /// The child, first: away from the caller's directory.
 pub fn detach() -> io::Result<()> {
     std::env::set_current_dir("/")
 }
 
-/// The child, once it serves: leaves the caller's terminal, tells the parent and lets go of the three standard files.
+/// The child, once it serves: leaves the caller's terminal, tells the parent and lets go of standard output and error.
 /// Messages go to `log` from here on, or nowhere.
 pub fn ready(log: Option<&File>) -> io::Result<()> {
     // It fails only for a process that leads a session already, which is what is wanted.
@@ -82,11 +87,14 @@ pub fn ready(log: Option<&File>) -> io::Result<()> {
     let_go(log)
 }
 
-/// Lets go of the three standard files. Messages go to `log` from here on, or nowhere.
+/// Lets go of standard output and error. Messages go to `log` from here on, or nowhere. What has been told to serve must not end because
+/// of this: it takes no further descriptor, as standard input is [`null`] already.
 pub fn let_go(log: Option<&File>) -> io::Result<()> {
-    let null = File::options().read(true).write(true).open("/dev/null")?;
-    rustix::stdio::dup2_stdin(&null)?;
+    let null = io::stdin();
     rustix::stdio::dup2_stdout(&null)?;
-    rustix::stdio::dup2_stderr(log.unwrap_or(&null))?;
+    match log {
+        Some(log) => rustix::stdio::dup2_stderr(log)?,
+        None => rustix::stdio::dup2_stderr(&null)?,
+    }
     Ok(())
 }

@@ -100,7 +100,7 @@ impl Line {
         }
         rustix::process::set_parent_process_death_signal(Some(Signal::TERM))?;
         let line = io::stdin().as_fd().try_clone_to_owned()?;
-        rustix::stdio::dup2_stdin(File::open("/dev/null")?)?;
+        rustix::stdio::dup2_stdin(daemon::null()?)?;
         let (head, parcel) = receive(line.as_fd())?.ok_or_else(gone)?;
         let [careful, life @ ..] = head;
         let (life, careful) = (u32::from_le_bytes(life), careful == CAREFUL);

@@ -181,12 +181,12 @@ fn bench_suite(args: &SuiteArgs, form: Format, progress: Progress) -> Done {
     // Each test of the profile puts its own suite there.
     let options = options(Ior::default().into(), &args.common)?;
     if let Some(place) = options.place.as_ref().filter(|place| place.rank > 0) {
-        return join_profile(profile, &options, place).map_err(failed);
+        return Ok(join_profile(profile, &options, place)?);
     }
     let sign = progress.count("measuring");
     let outcome = run_profile(profile, &options, &mut |step| show(&sign, step));
     drop(sign);
-    let outcome = outcome.map_err(failed)?;
+    let outcome = outcome?;
     match form {
         Format::Table => Ok(output::print(&score_table(&outcome))?),
         Format::Csv => Ok(output::print(&csv(&outcome.reports))?),
@@ -248,19 +248,14 @@ fn parse_seconds(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Where the words carry no advice of their own, the error has the kind of its cause, of which there may be some.
-fn failed(error: std::io::Error) -> Failure {
-    error.into()
-}
-
 fn remove(directory: &Path, only_list: bool, form: Format) -> Done {
-    let found = if only_list { left(directory) } else { clean(directory) };
-    let found = found.map_err(failed)?;
+    let found = if only_list { left(directory) } else { clean(directory) }?;
     match form {
         Format::Table | Format::Csv => {
             found.iter().try_for_each(|path| Ok(output::print(&format!("{}\n", path.display()))?))
         }
         Format::Json => {
+            let found: Vec<_> = found.iter().map(|path| path.to_string_lossy()).collect();
             Ok(output::document(form, &json!({ if only_list { "left" } else { "removed" }: found }))?)
         }
     }
@@ -269,12 +264,12 @@ fn remove(directory: &Path, only_list: bool, form: Format) -> Done {
 fn bench<S: clap::Args + Clone + Into<Kind>>(args: &Measured<S>, form: Format, progress: Progress) -> Done {
     let options = options(args.suite.clone().into(), &args.common)?;
     if let Some(place) = options.place.as_ref().filter(|place| place.rank > 0) {
-        return join(&options, place).map_err(failed);
+        return Ok(join(&options, place)?);
     }
     let sign = progress.count("measuring");
     let report = measure(&options, &mut |step| show(&sign, step));
     drop(sign);
-    let report = report.map_err(failed)?;
+    let report = report?;
     match form {
         Format::Table => Ok(output::print(&table(&report))?),
         Format::Csv => Ok(output::print(&csv(&[report]))?),

@@ -76,14 +76,17 @@ fn describe(store: &std::path::Path, config: &Config) -> serde_json::Value {
     let pools: Vec<_> = config
         .pools
         .iter()
-        .map(|pool| json!({ "name": pool.name, "directory": store.join(&pool.directory), "tier": pool.tier }))
+        .map(|pool| {
+            let directory = store.join(&pool.directory);
+            json!({ "name": pool.name, "directory": directory.to_string_lossy(), "tier": pool.tier })
+        })
         .collect();
     json!({
-        "store": store,
+        "store": store.to_string_lossy(),
         "uuid": config.uuid,
         "format_version": config.format_version,
         "inline_max": config.inline_max,
-        "meta": config.meta_directory(store),
+        "meta": config.meta_directory(store).to_string_lossy(),
         "pools": pools,
     })
 }
@@ -114,7 +117,10 @@ fn parse_pool(text: &str) -> Result<PoolPlan, String> {
         return Err("the pool's directory is missing".to_owned());
     }
     if let Some((_, word)) = directory.rsplit_once(',') {
-        return Err(format!("`{word}` is no property of a pool: there is tier=flash|disk"));
+        return Err(match word.starts_with("tier=") {
+            true => "its tier is given twice".to_owned(),
+            false => format!("`{word}` is no property of a pool: there is tier=flash|disk"),
+        });
     }
     Ok(PoolPlan { name: name.to_owned(), directory: directory.into(), tier })
 }

@@ -184,7 +184,7 @@ impl Report {
     fn print(&self, store: &Path, code: u8, form: Format) -> Done {
         let problem = |(text, right): &(String, bool)| json!({ "problem": text, "corrected": right });
         let summary = json!({
-            "store": store,
+            "store": store.to_string_lossy(),
             "exit_code": code,
             "inodes": self.summary.inodes,
             "directories": self.summary.directories,

@@ -21,10 +21,11 @@ pub fn translate(arguments: &[OsString]) -> Done<Option<Vec<OsString>>> {
     let is_helper = ["mount.fuse.cofs", "mount.cofs"].iter().any(|helper| name == *helper);
     let is_path =
         |argument: &OsString| argument.as_bytes().contains(&b'/') && !argument.as_bytes().starts_with(b"-");
-    if !is_helper && !rest.first().is_some_and(is_path) {
-        return Ok(None);
+    if is_helper {
+        return mount_line(rest).map(Some);
     }
-    mount_line(rest).map(Some)
+    // What is no helper's line is somebody's who has left out the verb.
+    Ok(if rest.first().is_some_and(is_path) { mount_line(rest).ok() } else { None })
 }
 
 fn mount_line(arguments: &[OsString]) -> Done<Vec<OsString>> {
@@ -113,7 +114,14 @@ mod tests {
 
     #[test]
     fn ordinary_lines_are_left_alone() {
-        for line in ["cofs mount /s /m", "cofs --help", "cofs", "cofs --log=a/b status"] {
+        for line in [
+            "cofs mount /s /m",
+            "cofs --help",
+            "cofs",
+            "cofs --log=a/b status",
+            "cofs /s",
+            "cofs ./s m --create",
+        ] {
             assert_eq!(translated(line), None);
         }
     }

@@ -1,12 +1,12 @@
 //! `cofs man`: the man pages, made from the same definition as `--help`.
 
-use std::{io, path::PathBuf};
+use std::path::PathBuf;
 
 use clap::{Command, CommandFactory};
 use clap_mangen::Man;
 
 use crate::{
-    failure::{Done, Failure},
+    failure::{Done, Within},
     staged::Staged,
 };
 
@@ -20,28 +20,18 @@ pub struct Args {
 
 /// All pages are written before the first is put in its place: where there is no room for them, nothing is changed.
 pub fn run(args: &Args) -> Done {
-    let pages = pages(crate::cli::Cli::command())
-        .map_err(|error| Failure::new(format!("cannot make the pages: {error}")))?;
-    let stage = |(name, text): (String, Vec<u8>)| Staged::of(&args.dir.join(name), &text);
-    let staged: Vec<Staged> = pages.into_iter().map(stage).collect::<Done<_>>()?;
-    staged.into_iter().try_for_each(Staged::place)
-}
-
-/// The name of each page and its text: the program's and its verbs'.
-fn pages(program: Command) -> io::Result<Vec<(String, Vec<u8>)>> {
-    let mut program = program.disable_help_subcommand(true);
+    let mut program = crate::cli::Cli::command().disable_help_subcommand(true);
     program.build();
-    let mut pages = Vec::new();
-    add_pages(program, &mut pages).map(|()| pages)
+    let stage = |page: Man| {
+        let path = args.dir.join(page.get_filename());
+        Staged::write(&path, |out| page.render(out).within("cannot be written"))
+    };
+    let staged = pages(&program).into_iter().map(stage).collect::<Done<Vec<_>>>()?;
+    staged.into_iter().try_for_each(|(page, ())| page.place())
 }
 
-fn add_pages(command: Command, pages: &mut Vec<(String, Vec<u8>)>) -> io::Result<()> {
-    for verb in command.get_subcommands().filter(|verb| !verb.is_hide_set()).cloned() {
-        add_pages(verb, pages)?;
-    }
-    let page = Man::new(command);
-    let mut text = Vec::new();
-    page.render(&mut text)?;
-    pages.push((page.get_filename(), text));
-    Ok(())
+/// A command's page and those of its verbs, as `clap_mangen::generate_to` has them, which writes each to its place at once.
+fn pages(command: &Command) -> Vec<Man> {
+    let verbs = command.get_subcommands().filter(|verb| !verb.is_hide_set());
+    verbs.flat_map(pages).chain([Man::new(command.clone())]).collect()
 }

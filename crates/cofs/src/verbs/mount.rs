@@ -92,11 +92,18 @@ pub fn run(args: &Args) -> Done<ExitCode> {
     }
     let line = line.map(|(line, _)| line);
     let dir = check_mount_point(&args.dir)?;
+    refuse_swapped(&args.store, &args.dir)?;
     if args.create {
         create_if_missing(&args.store)?;
     }
     let found = find(&args.store)?;
     check_apart(&found, &dir)?;
+    if options.supervise {
+        [&found.store, &dir]
+            .into_iter()
+            .try_for_each(|path| config::refuse_no_text(path))
+            .within("supervise")?;
+    }
     let log = open_log(args)?;
     if args.fake {
         return Ok(ExitCode::SUCCESS);
@@ -154,6 +161,10 @@ fn check_mount_point(dir: &Path) -> Done<PathBuf> {
             .next(format!("take it away first: cofs umount {shown}"))
     };
     let point = dir.canonicalize().map_err(|error| match Errno::from_io_error(&error) {
+        Some(Errno::NOENT) if dir.is_symlink() => {
+            Failure::new(format!("mount point {shown} is a symbolic link that leads nowhere"))
+                .next("make the directory that it names, or name another")
+        }
         Some(Errno::NOENT) => Failure::new(format!("mount point {shown} does not exist"))
             .next(format!("make it first: mkdir {shown}")),
         Some(Errno::NOTCONN) => dead(),
@@ -172,8 +183,22 @@ fn check_mount_point(dir: &Path) -> Done<PathBuf> {
     Ok(point)
 }
 
+/// Who has them the wrong way round would be told to format the directory that he mounts on.
+fn refuse_swapped(store: &Path, dir: &Path) -> Done {
+    if is_volume(store) || !is_volume(dir) {
+        return Ok(());
+    }
+    let (store, dir) = (store.display(), dir.display());
+    Err(Failure::new(format!("{store} is no volume, but {dir} is"))
+        .next(format!("the store comes first: cofs mount {dir} {store}")))
+}
+
+fn is_volume(directory: &Path) -> bool {
+    directory.join(config::FILE_NAME).exists()
+}
+
 fn create_if_missing(store: &Path) -> Done {
-    if store.join(config::FILE_NAME).exists() {
+    if is_volume(store) {
         return Ok(());
     }
     let plan =
@@ -188,10 +213,7 @@ fn check_apart(found: &Found, dir: &Path) -> Done {
         return Err(Failure::new(format!("mount point {} lies inside the store", dir.display()))
             .next("name a directory outside"));
     }
-    let pools = found.config.pools.iter().map(|pool| (store.join(&pool.directory), "a pool"));
-    let parts =
-        pools.chain([(store.clone(), "the store"), (found.config.meta_directory(store), "the metadata")]);
-    for (part, what) in parts {
+    for (part, what) in found.parts() {
         if part.starts_with(dir) {
             return Err(Failure::new(format!("{what} ({}) lies under the mount point", part.display()))
                 .next("name another directory"));
@@ -327,7 +349,7 @@ impl Service<'_> {
         let because =
             |reason: &str| if survives { format!("supervise: {reason}") } else { reason.to_owned() };
         json!({
-            "point": mount.point(),
+            "point": mount.point().to_string_lossy(),
             "pid": std::process::id(),
             "supervisor": supervisor,
             "survives": survives,
@@ -391,9 +413,8 @@ fn fs_options(locked: &Locked, options: &MountOptions) -> FsOptions {
 
 fn fuse_options(locked: &Locked, options: &MountOptions) -> cofs_fuse::MountOptions {
     let is_root = geteuid().is_root();
-    let source = || locked.store.to_string_lossy().into_owned();
     cofs_fuse::MountOptions {
-        fs_name: options.fsname.clone().unwrap_or_else(source),
+        fs_name: options.fsname.clone().map_or_else(|| locked.store.clone().into(), Into::into),
         allow_other: options.allow_other,
         default_permissions: true,
         read_only: options.read_only,

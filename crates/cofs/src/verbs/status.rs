@@ -46,7 +46,7 @@ fn all() -> Done<Value> {
         match live::status(&mount) {
             Ok(mut status) => {
                 // Names the rows of the table.
-                status["name"] = json!(mount.point);
+                status["name"] = json!(mount.point.to_string_lossy());
                 all.push(status);
             }
             Err(failure) => refused.push(failure),
@@ -73,7 +73,7 @@ fn unmounted(found: Found) -> Done<Value> {
         fields.remove("uptime_secs");
         fields.remove("read_only");
         fields.insert("uuid".into(), json!(locked.config.uuid));
-        fields.insert("store".into(), json!(locked.store));
+        fields.insert("store".into(), json!(locked.store.to_string_lossy()));
         fields.insert("mounted".into(), json!(false));
         fields.insert("mount".into(), Value::Null);
     }

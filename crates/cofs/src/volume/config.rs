@@ -145,7 +145,11 @@ impl Config {
                 "{} pools are named: a volume has 1 to {most}",
                 self.pools.len()
             ))
-            .next("name fewer"));
+            .next(if self.pools.is_empty() {
+                "restore cofs.toml from a copy"
+            } else {
+                "name fewer"
+            }));
         }
         for (at, pool) in self.pools.iter().enumerate() {
             let earlier = self.pools.get(..at).unwrap_or_default();
@@ -154,7 +158,8 @@ impl Config {
                     .next("give each pool a name and a number of its own"));
             }
         }
-        Ok(())
+        let pools = self.pools.iter().map(|pool| pool.directory.as_path());
+        pools.chain([self.meta.as_path()]).try_for_each(refuse_no_text)
     }
 
     /// Replaces `STORE/NAME` as a whole and durably.
@@ -168,6 +173,15 @@ impl Config {
     /// The metadata's directory.
     pub fn meta_directory(&self, store: &Path) -> PathBuf {
         store.join(&self.meta)
+    }
+}
+
+/// A configuration is text, and so is what a supervisor keeps.
+pub fn refuse_no_text(path: &Path) -> Done {
+    match path.to_str() {
+        Some(_) => Ok(()),
+        None => Err(Failure::new(format!("{} is no UTF-8", path.display()))
+            .next("rename that directory, or name another")),
     }
 }
 
@@ -217,8 +231,21 @@ fn absent(store: &Path, path: &Path, error: &io::Error) -> Failure {
         ))
         .next(format!("run it again: cofs format {shown}"));
     }
-    Failure::new(format!("{shown} is not a volume: it has no {FILE_NAME}"))
-        .next(format!("make one there: cofs format {shown}"))
+    if let Some(whole) = volume_around(store) {
+        return Failure::new(format!("{shown} lies in a volume's store"))
+            .next(format!("name that: {}", whole.display()));
+    }
+    Failure::new(format!("{shown} is not a volume: it has no {FILE_NAME}")).next(
+        match super::format::refuse_foreign(store) {
+            Ok(()) => format!("make one there: cofs format {shown}"),
+            Err(_) => "restore that from a copy if it was one, or name the directory of a volume".to_owned(),
+        },
+    )
+}
+
+fn volume_around(directory: &Path) -> Option<PathBuf> {
+    let directory = directory.canonicalize().ok()?;
+    directory.ancestors().find(|above| above.join(FILE_NAME).exists()).map(Path::to_owned)
 }
 
 /// What stands beside `path` while it is written.
@@ -303,6 +330,12 @@ mod tests {
             let said = Config::parse(&bad).unwrap_err().to_string();
             assert!(said.contains(expect), "{said} lacks {expect}");
         }
+    }
+
+    #[test]
+    fn a_configuration_without_pools_is_no_matter_of_fewer() {
+        let said = Config { pools: Vec::new(), ..sample() }.check().unwrap_err().to_string();
+        assert!(said.contains("0 pools") && said.contains("restore"), "{said}");
     }
 
     #[test]

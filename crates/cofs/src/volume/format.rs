@@ -115,7 +115,7 @@ fn refuse_formatted(store: &Path) -> Done {
 }
 
 /// A store starts empty: what lies there already would be neither seen nor safe.
-fn refuse_foreign(store: &Path) -> Done {
+pub fn refuse_foreign(store: &Path) -> Done {
     if is_half_written(store) {
         return Ok(());
     }
@@ -246,6 +246,9 @@ fn refuse_used(directory: &Path) -> Done {
     if !directory.exists() {
         return Ok(());
     }
+    if !directory.is_dir() {
+        return Err(no_directory(directory));
+    }
     match first_entry(directory, &[])? {
         None => Ok(()),
         Some(found) => Err(Failure::new(format!("{} is not empty: it holds {found}", directory.display()))
@@ -258,12 +261,14 @@ fn make_directory(path: &Path) -> Done<bool> {
     match fs::DirBuilder::new().mode(0o700).create(path) {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => Ok(false),
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            Err(Failure::new(format!("{} is not a directory", path.display()))
-                .next("name a directory that is empty or does not exist"))
-        }
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(no_directory(path)),
         Err(error) => Err(Failure::io("cannot make the directory", path, &error)),
     }
+}
+
+fn no_directory(path: &Path) -> Failure {
+    Failure::new(format!("{} is not a directory", path.display()))
+        .next("name a directory that is empty or does not exist")
 }
 
 /// `made` gets the directories that were not there.

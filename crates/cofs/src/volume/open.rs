@@ -50,6 +50,13 @@ pub fn find(store: &Path) -> Done<Found> {
 }
 
 impl Found {
+    /// The directories that are the volume's own, and what each is.
+    pub fn parts(&self) -> impl Iterator<Item = (PathBuf, &'static str)> {
+        let pools = self.config.pools.iter().map(|pool| (self.store.join(&pool.directory), "a pool"));
+        let metadata = (self.config.meta_directory(&self.store), "the metadata");
+        pools.chain([(self.store.clone(), "the store"), metadata])
+    }
+
     /// Takes the store's lock. Where the volume is mounted the failure says where.
     pub fn lock(self, purpose: Purpose) -> Done<Locked> {
         let Self { store, config } = self;

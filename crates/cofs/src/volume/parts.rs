@@ -13,7 +13,7 @@ use rustix::{
 use uuid::Uuid;
 
 use super::config::{Config, Pool, Tier};
-use crate::failure::{Done, Failure};
+use crate::failure::{Done, Failure, remedy};
 
 /// What tells a pool's directory, and whose it is.
 pub const POOL_MARK: &str = "cofs-pool.toml";
@@ -166,15 +166,15 @@ fn engine_failure(error: EngineError) -> Failure {
         Some(Errno::NOENT | Errno::NOTDIR) => Some(
             "if they were moved say so (cofs config STORE meta=DIR), if they are lost load a dump (cofs load STORE FILE)",
         ),
-        Some(Errno::UCLEAN) => {
+        Some(Errno::UCLEAN | Errno::ISDIR) => {
             Some("restore that directory from a copy, or move it away and load a dump (cofs load STORE FILE)")
         }
         Some(Errno::ACCESS | Errno::PERM) => {
             Some("all in that directory must be yours: have its owner or root do this, or chown it")
         }
         Some(Errno::ROFS) => Some("who only wants to look needs no writing: cofs mount -o ro"),
-        Some(Errno::NOSPC | Errno::DQUOT) => Some("make room there and try again"),
-        _ => None,
+        Some(errno) => remedy(&errno.into()),
+        None => None,
     });
     let failure = Failure::new(&*error.what);
     match next {

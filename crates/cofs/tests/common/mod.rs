@@ -3,6 +3,8 @@
 
 use std::{
     collections::BTreeMap,
+    ffi::OsStr,
+    fmt::Debug,
     fs,
     path::{Path, PathBuf},
     process::{Child, Command},
@@ -13,7 +15,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 /// The program under test with its arguments.
-pub fn cofs(arguments: &[&str]) -> Command {
+pub fn cofs(arguments: &[impl AsRef<OsStr>]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_cofs"));
     command.args(arguments).env_remove("COFS_LOG").env_remove("COFS_FAILPOINT").env_remove("NOTIFY_SOCKET");
     command
@@ -66,7 +68,7 @@ pub fn contents(root: &Path) -> BTreeMap<String, Vec<u8>> {
     fn walk(at: &Path, found: &mut BTreeMap<String, Vec<u8>>) {
         for entry in fs::read_dir(at).unwrap() {
             let path = entry.unwrap().path();
-            let name = path.to_str().unwrap().to_owned();
+            let name = path.to_string_lossy().into_owned();
             if path.is_dir() {
                 walk(&path, found);
                 found.insert(name, Vec::new());
@@ -83,7 +85,7 @@ pub fn contents(root: &Path) -> BTreeMap<String, Vec<u8>> {
 /// Runs a line that must fail: with `code`, one line on standard error that contains each of `words`, nothing
 /// on standard output, and nothing changed under `root`.
 #[track_caller]
-pub fn refused(root: &Path, arguments: &[&str], code: i32, words: &[&str]) {
+pub fn refused(root: &Path, arguments: &[impl AsRef<OsStr> + Debug], code: i32, words: &[&str]) {
     let before = contents(root);
     let output = cofs(arguments).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
