@@ -116,7 +116,7 @@ impl Intake {
         None
     }
 
-    fn job_at_once(&self, work: &mut Work) -> Option<Job> {
+    pub(super) fn job_at_once(&self, work: &mut Work) -> Option<Job> {
         let layers = self.layers.read();
         // First the segment that a commit may wait for.
         if work.spare.is_none()
@@ -157,45 +157,53 @@ impl Intake {
         }
     }
 
-    /// Lives that are too short to drain anything, one after another, would leave a file more each; and on a full file system the next
-    /// one needs a reserve as much as this one did.
+    /// On a full file system the next life needs a reserve as much as this one did.
     fn end(&self, below: &mut Below) {
-        let surplus = || {
-            let layers = self.layers.read();
-            layers.last().filter(|_| layers.len() > LAYERS_LEFT_MAX).cloned()
-        };
-        let mut drained = false;
-        while let Some(layer) = surplus()
-            && drain(&layer, below, self.short.load(Ordering::Relaxed)).is_ok()
-        {
-            self.drained(&layer);
-            drained = true;
+        if self.poison.get().is_some() {
+            return; // Only a replay tells what is there.
         }
-        if drained {
-            self.let_go_of_drained();
-        }
+        self.leave_few_files(|layer| drain(layer, below, self.short.load(Ordering::Relaxed)).is_ok());
         if let Some(bytes) = self.work.lock().space.given_up_bytes() {
             reserve::take_back_most(&self.directory, bytes);
         }
     }
 
-    /// Says in the newest header which segments count no longer. Nothing stands behind that one yet, so that nothing is lost if this is cut
-    /// short.
-    fn let_go_of_drained(&self) {
-        let newest = {
-            let mut work = self.work.lock();
-            let oldest = self.layers.read().last().map(|layer| layer.segment.header.generation);
-            match (work.spare.take(), oldest) {
-                (Some(spare), Some(oldest)) => {
-                    let slot = Slot { number: spare.slot, new: false };
-                    Some(Job::Prepare(slot, Header { oldest, ..spare.header }))
-                }
-                _ => self.job_at_once(&mut work),
-            }
+    /// Lives that are too short to drain anything, one after another, would leave a file more each. `drain` says whether it could.
+    pub(super) fn leave_few_files(&self, mut drain: impl FnMut(&Layer) -> bool) {
+        let surplus = || {
+            let layers = self.layers.read();
+            layers.last().filter(|_| layers.len() > LAYERS_LEFT_MAX).cloned()
         };
-        if let Some(Job::Prepare(slot, header)) = newest {
-            // Else they count still, and are drained once more.
+        while let Some(layer) = surplus()
+            && drain(&layer)
+        {
+            self.drained(&layer);
+        }
+        if let Some(Job::Prepare(slot, header)) = self.letting_go_of_drained() {
+            // If it fails they count still, and are drained once more.
             let _ = self.prepare(slot, header);
+        }
+    }
+
+    /// Saying in the newest header which segments count no longer, if it counts some of them. Nothing stands behind that one yet, so that
+    /// nothing is lost if this is cut short.
+    fn letting_go_of_drained(&self) -> Option<Job> {
+        let mut work = self.work.lock();
+        let (newest, oldest) = {
+            let layers = self.layers.read();
+            let header = |layer: &Arc<Layer>| layer.segment.header;
+            (header(layers.first()?), header(layers.last()?).generation)
+        };
+        let newest = work.spare.as_ref().map_or(newest, |spare| spare.header);
+        if newest.oldest == oldest {
+            return None;
+        }
+        match work.spare.take() {
+            Some(spare) => {
+                let slot = Slot { number: spare.slot, new: false };
+                Some(Job::Prepare(slot, Header { oldest, ..newest }))
+            }
+            None => self.job_at_once(&mut work),
         }
     }
 

@@ -248,6 +248,36 @@ fn lives_that_drain_at_their_end_only_lose_nothing_and_leave_no_more_files() {
 }
 
 #[test]
+fn lives_that_end_anywhere_in_the_drains_work_leave_no_more_files() {
+    let mut rng = StdRng::seed_from_u64(2);
+    let mut number = 0;
+    for round in 0..100 {
+        let world = World::new();
+        for _ in 0..12 {
+            let intake = world.open();
+            number += 1;
+            commit(&intake, number);
+            for _ in 0..rng.random_range(0..7) {
+                let job = intake.job_at_once(&mut intake.work.lock());
+                match job {
+                    Some(Job::Prepare(slot, header)) => intake.prepare(slot, header).unwrap(),
+                    Some(Job::Drain(layer)) => intake.drained(&layer),
+                    _ => {}
+                }
+            }
+            intake.leave_few_files(|_| true);
+            let left = intake.layers.read().len();
+            drop(intake);
+            let found = recovery::read(world.directory.path(), false).unwrap();
+            assert_eq!(found.layers.len(), left, "round {round}: what was drained counts");
+            let files = world.files().len();
+            assert!(files <= SLOTS as usize, "round {round}: {files} files");
+        }
+        assert_eq!(world.open().get(b"head").flatten().as_deref(), Some(&u32::to_be_bytes(number)[..]));
+    }
+}
+
+#[test]
 fn a_missing_segment_is_noticed() {
     let mut world = World::new();
     let intake = world.open();
