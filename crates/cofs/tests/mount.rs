@@ -402,6 +402,61 @@ fn a_volume_may_lie_in_anothers_mount() {
     }
 }
 
+/// In the background there is nobody else to tell: below, the file system of the metadata dies.
+#[test]
+fn who_unmounts_is_told_that_the_volume_could_not_be_closed() {
+    if skip() {
+        return;
+    }
+    let (outer, root) = (scratch(), scratch());
+    let (outer_store, below) = (format(&outer), outer.path().join("mount"));
+    let mut served = foreground(&outer_store, &below);
+    let (store, meta) = (path_str(&root, "store"), below.join("meta"));
+    run(&["format", &store, "--meta", meta.to_str().unwrap()]);
+    let mounted = Mounted::new(&root, &store, &[]);
+    fs::write(mounted.path("kept"), "bytes").unwrap();
+    File::open(mounted.path("kept")).unwrap().sync_all().unwrap();
+    fs::write(mounted.path("perhaps"), "bytes").unwrap();
+    let said = |output: std::process::Output| String::from_utf8(output.stderr).unwrap();
+    let die = |served: &mut Foreground| {
+        served.process.kill().unwrap();
+        served.process.wait().unwrap();
+    };
+    let untold = |dir: &Path| {
+        let output = cofs(&["umount", dir.to_str().unwrap()]).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        assert!(!is_mounted(dir));
+        said(output)
+    };
+
+    die(&mut served);
+    let told = untold(&mounted.dir);
+    for words in
+        [" is unmounted, but", "could not be closed in order: metadata", "not connected; cofs status"]
+    {
+        assert!(told.contains(words) && told.lines().count() == 1, "{told}");
+    }
+
+    // Whoever mounts it next is told, too, and nobody after him.
+    run(&["umount", "--dead", below.to_str().unwrap()]);
+    let mut served = foreground(&outer_store, &below);
+    let mount = || cofs(&["mount", "-d", &store, mounted.dir.to_str().unwrap()]).output().unwrap();
+    let told = said(mount());
+    assert!(told.contains("could not be closed in order"), "{told}");
+    assert_eq!(fs::read(mounted.path("kept")).unwrap(), b"bytes");
+    run(&["umount", mounted.dir.to_str().unwrap()]);
+    assert_eq!(said(mount()), "");
+    run(&["umount", mounted.dir.to_str().unwrap()]);
+
+    // All of the store is where nothing can be seen any more.
+    let store = below.join("store");
+    run(&["format", store.to_str().unwrap()]);
+    let mounted = Mounted::new(&root, store.to_str().unwrap(), &[]);
+    die(&mut served);
+    let told = untold(&mounted.dir);
+    assert!(told.contains("nobody can tell whether it was closed in order: cannot reach"), "{told}");
+}
+
 /// A small file system of its own, taken away when it goes out of scope.
 struct Small(std::path::PathBuf);
 

@@ -257,7 +257,7 @@ struct Service<'a> {
 }
 
 impl Service<'_> {
-    fn serve(&self, locked: Locked, start: Start<'_>) -> Done {
+    fn serve(&self, mut locked: Locked, start: Start<'_>) -> Done {
         let told = Told::new().within("cannot wait for signals")?;
         raise_open_files();
         rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
@@ -291,7 +291,7 @@ impl Service<'_> {
             }
         };
         fs.set_report(self.report(&mount));
-        let served = self.serve_until_gone(mount, &locked.store, told);
+        let served = self.serve_until_gone(mount, &mut locked, told);
         drop(fs);
         drop(locked);
         if let Some(line) = self.line {
@@ -301,16 +301,19 @@ impl Service<'_> {
     }
 
     /// From the mount made to the mount gone.
-    fn serve_until_gone(&self, mount: Mount, store: &Path, told: Told) -> Done {
+    fn serve_until_gone(&self, mount: Mount, locked: &mut Locked, told: Told) -> Done {
         let report = mount.report();
         tracing::info!(point = %mount.point().display(), life = self.life, ?report, "serving");
         warn_of_what_is_not_had(self.options, report);
         told.unmount(mount.point().to_owned()).within("cannot wait for signals")?;
-        self.ready(store, mount.point())?;
+        self.ready(&locked.store, mount.point())?;
         let closed = mount.join();
         notify("STOPPING=1", "Closed");
         closed.within("the volume could not be closed in order").map_err(|failure| {
-            failure.next(format!("cofs status {} tells how its pools are", store.display()))
+            let failure =
+                failure.next(format!("cofs status {} tells how its pools are", locked.store.display()));
+            locked.closes_with(&failure);
+            failure
         })
     }
 

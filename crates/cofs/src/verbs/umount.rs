@@ -1,7 +1,8 @@
 //! `cofs umount`: takes a mount away and waits until the volume is closed.
 
 use std::{
-    fs,
+    fs::{self, File},
+    io::ErrorKind,
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
@@ -56,8 +57,19 @@ pub fn run(args: &Args) -> Done {
         (_, true) => Unmount::Forcibly,
         _ => Unmount::IfUnused,
     };
+    let before = StoreLock::last_words(&mount.source);
     unmount(&mount.point, how).map_err(|error| refused(&mount.point, &error))?;
-    if args.lazy { Ok(()) } else { wait_until_closed(&mount.source) }
+    if args.lazy {
+        return Ok(());
+    }
+    wait_until_closed(&mount.source)?;
+    match StoreLock::last_words(&mount.source) {
+        // One that was mounted to be read leaves what was there.
+        Some(words) if Some(&words) != before.as_ref() => {
+            Err(Failure::new(format!("{} is unmounted, but {words}", mount.point.display())))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The mount that `dir` names. Its root need not answer: a dead daemon's mount is to be taken away, too.
@@ -87,7 +99,7 @@ fn refuse_strangers(mount: &Mount) -> Done {
 fn refused(point: &Path, error: &std::io::Error) -> Failure {
     let shown = point.display();
     match error.kind() {
-        std::io::ErrorKind::ResourceBusy => {
+        ErrorKind::ResourceBusy => {
             let users = users_of(point);
             let by = if users.is_empty() { String::new() } else { format!(" by {}", users.join(", ")) };
             Failure::new(format!("{shown} is in use{by}"))
@@ -119,9 +131,15 @@ fn users_of(point: &Path) -> Vec<String> {
 
 /// The daemon lets go of the store's lock last. (Mounted elsewhere, too, to be read, the store stays in use.)
 fn wait_until_closed(store: &Path) -> Done {
-    if !store.join(crate::volume::config::FILE_NAME).exists() {
+    // Attributes may be known of what cannot be reached any more.
+    match File::open(store.join(crate::volume::config::FILE_NAME)) {
+        Ok(_) => {}
+        Err(error) if !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+            let text = "unmounted, but nobody can tell whether it was closed in order: cannot reach";
+            return Err(Failure::io(text, store, &error));
+        }
         // Mounted under another name (-o fsname=): there is nothing to watch.
-        return Ok(());
+        Err(_) => return Ok(()),
     }
     let begun = Instant::now();
     while StoreLock::is_held(store, Purpose::Change) && mountinfo::of_store(store)?.is_none() {

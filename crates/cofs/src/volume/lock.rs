@@ -10,7 +10,8 @@
 //!
 //! Invariants: a holder that lives is never robbed; a holder that finds another's record in its place ends
 //! its process at once, before it can write anything more, and so does one who looks, before it can tell much of what is no longer so;
-//! an orderly release of a holder that may write empties the record.
+//! an orderly release of a holder that may write empties the record. Where the volume could not be closed in order, a line behind it says why,
+//! for who waited for that and for the next holder: the holder itself may have nobody to tell it to.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -43,6 +44,9 @@ const BEAT: Duration = Duration::from_secs(2);
 const WATCH_BEATS: u32 = 3;
 /// Longest record read: what others wrote is not believed to be short.
 const RECORD_BYTES_MAX: u64 = 4096;
+/// Begins the line behind an emptied record.
+const LAST_WORDS: &str = "at its end: ";
+const LAST_WORDS_CHARS_MAX: usize = 800;
 
 /// Who holds the lock.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -94,6 +98,7 @@ pub struct StoreLock {
     file: File,
     purpose: Purpose,
     heart: Option<(Sender<()>, JoinHandle<()>)>,
+    last_words: Option<String>,
 }
 
 impl StoreLock {
@@ -111,6 +116,16 @@ impl StoreLock {
     /// Goes on with the lock of a process that has ended: flock(2) belongs to the open file, of which `held` is a descriptor.
     pub fn take_over(store: &Path, held: OwnedFd, purpose: Purpose) -> Done<Self> {
         Self::take_file(store, &store.join(FILE_NAME), held.into(), purpose)
+    }
+
+    /// To be left in the store when the lock is released: a line.
+    pub fn leave_last_words(&mut self, words: &str) {
+        self.last_words = Some(words.chars().take(LAST_WORDS_CHARS_MAX).collect());
+    }
+
+    /// What the last holder has left, if nobody has had the lock to change the volume since.
+    pub fn last_words(store: &Path) -> Option<String> {
+        read_last_words(&store.join(FILE_NAME))
     }
 
     /// What [`take_over`](Self::take_over) needs.
@@ -159,11 +174,14 @@ impl StoreLock {
                     .map_err(|error| Failure::io("cannot watch over the lock", path, &error))?,
             ),
         };
-        Ok(Self { file, purpose: Purpose::Look, heart })
+        Ok(Self { file, purpose: Purpose::Look, heart, last_words: None })
     }
 
     fn take_trusting(store: &Path, path: &Path, file: File, trust: Trust, beat: Duration) -> Done<Self> {
         refuse_living(store, path, trust, beat)?;
+        if let Some(words) = read_last_words(path) {
+            tracing::warn!(store = %store.display(), words, "of when it was last in use");
+        }
         let record = Record::mine();
         match write_record(&file, &record) {
             // A full file system is mounted to make room; here the record is for people only.
@@ -186,7 +204,7 @@ impl StoreLock {
                     .map_err(|error| Failure::io("cannot watch over the lock", path, &error))?,
             ),
         };
-        Ok(Self { file, purpose: Purpose::Change, heart })
+        Ok(Self { file, purpose: Purpose::Change, heart, last_words: None })
     }
 }
 
@@ -255,7 +273,10 @@ impl Drop for StoreLock {
         if self.purpose == Purpose::Change {
             // An empty record tells other hosts that nobody need be waited for. If it cannot be written they wait. The file
             // keeps its block: on a full file system the next holder would not get one.
-            let _ = self.file.write_all_at(b"\n", 0);
+            let _ = match &self.last_words {
+                None => self.file.write_all_at(b"\n", 0),
+                Some(words) => write_whole(&self.file, format!("\n{LAST_WORDS}{words}\n").as_bytes()),
+            };
         }
     }
 }
@@ -313,20 +334,35 @@ fn looked_at(store: &Path) -> Failure {
     )
 }
 
-/// Reads the record anew by its name, so that a network file system looks at its server.
 fn read_record(path: &Path) -> Option<Record> {
+    serde_json::from_str(read(path)?.lines().next()?).ok()
+}
+
+fn read_last_words(path: &Path) -> Option<String> {
+    let text = read(path)?;
+    let mut lines = text.lines();
+    lines.next().filter(|record| record.is_empty())?;
+    lines.next()?.strip_prefix(LAST_WORDS).map(str::to_owned)
+}
+
+/// Anew by its name, so that a network file system looks at its server.
+fn read(path: &Path) -> Option<String> {
     let file = File::open(path).ok()?;
     let mut text = String::new();
     io::Read::read_to_string(&mut io::Read::take(file, RECORD_BYTES_MAX), &mut text).ok()?;
-    serde_json::from_str(text.lines().next()?).ok()
+    Some(text)
 }
 
 fn write_record(file: &File, record: &Record) -> io::Result<()> {
     let mut line = serde_json::to_vec(record)?;
     line.write_all(b"\n")?;
-    file.write_all_at(&line, 0)?;
-    file.set_len(line.len() as u64)?;
+    write_whole(file, &line)?;
     file.sync_data()
+}
+
+fn write_whole(file: &File, bytes: &[u8]) -> io::Result<()> {
+    file.write_all_at(bytes, 0)?;
+    file.set_len(bytes.len() as u64)
 }
 
 /// Ends the process when somebody begins to write a store that it only looks at: what it has read, and would read, is of two times.
@@ -396,6 +432,30 @@ mod tests {
         assert!(said.contains(&format!("in use by process {}", std::process::id())), "{said}");
         drop(held);
         StoreLock::take(store.path(), Purpose::Change).unwrap();
+    }
+
+    #[test]
+    fn what_a_holder_leaves_stays_until_the_next_one() {
+        let store = tempfile::tempdir().unwrap();
+        let words = || StoreLock::last_words(store.path());
+        let mut held = StoreLock::take(store.path(), Purpose::Change).unwrap();
+        held.leave_last_words("no space");
+        assert_eq!(words(), None);
+        drop(held);
+        drop(StoreLock::take(store.path(), Purpose::Look).unwrap());
+        assert_eq!(words().as_deref(), Some("no space"));
+        let mut held = StoreLock::take(store.path(), Purpose::Change).unwrap();
+        assert_eq!(words(), None);
+        let long = "\u{e4}".repeat(3000);
+        held.leave_last_words(&long);
+        drop(held);
+        assert!(
+            words().is_some_and(|words| long.starts_with(&words) && words.len() == 2 * LAST_WORDS_CHARS_MAX)
+        );
+        // Who does not know of it takes it for an empty record, as nobody need be waited for.
+        assert_eq!(read_record(&store.path().join(FILE_NAME)), None);
+        drop(StoreLock::take(store.path(), Purpose::Change).unwrap());
+        assert_eq!(words(), None);
     }
 
     #[test]

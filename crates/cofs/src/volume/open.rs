@@ -104,6 +104,11 @@ impl Locked {
         self.lock.descriptor()
     }
 
+    /// The volume could not be closed in order: whoever waits for that is told, and who opens it next.
+    pub fn closes_with(&mut self, failure: &Failure) {
+        self.lock.leave_last_words(&failure.to_string());
+    }
+
     /// Whether nothing of the volume is to be changed.
     pub fn is_to_look(&self) -> bool {
         self.purpose == Purpose::Look
