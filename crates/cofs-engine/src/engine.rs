@@ -104,11 +104,25 @@ impl fmt::Display for EngineError {
 
 impl std::error::Error for EngineError {}
 
+/// How an engine is.
+#[derive(Clone, Debug, Default)]
+pub enum EngineHealth {
+    #[default]
+    Healthy,
+    /// There is no space: what grows is refused with this error until there is.
+    Full(EngineError),
+    /// The last commit could not be written, or what was committed cannot be put where it belongs at present: both are tried again.
+    Stuck(EngineError),
+    /// Nothing is taken any more until the store is opened anew.
+    Failed(EngineError),
+}
+
 /// Figures for `cofs status`.
 #[derive(Clone, Debug, Default)]
 pub struct EngineStats {
     /// The implementation's name (`rocksdb`, `memory`).
     pub name: &'static str,
+    pub health: EngineHealth,
     pub disk_bytes: u64,
     pub memory_bytes: u64,
     pub keys_estimate: u64,

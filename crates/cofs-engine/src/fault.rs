@@ -15,7 +15,7 @@ use std::sync::{
 use parking_lot::Mutex;
 use rustix::io::Errno;
 
-use crate::{Batch, Bytes, Engine, EngineError, EngineStats, Outcome, Show, Visit};
+use crate::{Batch, Bytes, Engine, EngineError, EngineHealth, EngineStats, Outcome, Show, Visit};
 
 /// A kind of call that can fail.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -220,7 +220,9 @@ impl Engine for FaultEngine {
     }
 
     fn stats(&self) -> EngineStats {
-        self.inner.stats()
+        let health = self.poison.lock().clone().map(EngineHealth::Failed);
+        let stats = self.inner.stats();
+        EngineStats { health: health.unwrap_or_else(|| stats.health.clone()), ..stats }
     }
 }
 
@@ -259,6 +261,7 @@ mod tests {
         engine.fail_next(Call::Sync, Fault::Errno(EIO));
         assert!(engine.sync().is_err() && engine.sync().is_err() && engine.is_poisoned());
         assert_eq!(engine.commit(&put("a")).unwrap_err().errno, Some(EIO));
+        assert!(matches!(engine.stats().health, EngineHealth::Failed(_)));
     }
 
     #[test]

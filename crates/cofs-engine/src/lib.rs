@@ -22,7 +22,8 @@ mod overlay;
 
 pub use embedded::{BACKGROUND_THREADS, EmbeddedEngine, EmbeddedOptions, KeyShape};
 pub use engine::{
-    Batch, Bytes, Change, Durability, Engine, EngineError, EngineStats, Guard, Key, Outcome, Show, Visit,
+    Batch, Bytes, Change, Durability, Engine, EngineError, EngineHealth, EngineStats, Guard, Key, Outcome,
+    Show, Visit,
 };
 pub use fault::{Call, Fault, FaultEngine, FaultPlan};
 pub use memory::MemoryEngine;

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use cofs_engine::{Batch, Change, EmbeddedEngine, EmbeddedOptions, Engine, EngineError};
+use cofs_engine::{Batch, Change, EmbeddedEngine, EmbeddedOptions, Engine, EngineError, EngineHealth};
 use common::{MEMORY_BYTES, Small, changes, commit, delete, open, put, scan};
 use rand::{Rng, SeedableRng, rngs::SmallRng};
 use rustix::io::Errno;
@@ -355,10 +355,12 @@ fn what_grows_is_refused_until_the_reserve_is_back() {
     }
     assert!(!store.join("reserve").exists());
     assert_eq!(grow(0).unwrap_err().errno, Some(Errno::NOSPC.raw_os_error()));
+    assert!(matches!(engine.stats().health, EngineHealth::Full(_)));
     commit(&engine, &upkeep(vec![put("new name", "v"), delete("old name")]));
     fs::remove_file(small.path().join("ballast")).unwrap();
     heals(|| grow(0).is_ok());
     assert!(store.join("reserve").exists());
+    heals(|| matches!(engine.stats().health, EngineHealth::Healthy));
 }
 
 #[test]
@@ -377,11 +379,13 @@ fn a_store_on_a_full_file_system_opens() {
     // What was given up is not for what grows.
     let grow = |number: u32| engine.commit(&changes(vec![put(number.to_be_bytes(), [0; 1000])]));
     assert_eq!(grow(0).unwrap_err().errno, Some(Errno::NOSPC.raw_os_error()));
+    assert!(matches!(engine.stats().health, EngineHealth::Full(_)));
     commit(&engine, &upkeep(vec![put("opened", "by me")]));
     commit(&engine, &changes(vec![delete("k")]));
     fs::remove_file(small.path().join("ballast")).unwrap();
     heals(|| grow(0).is_ok());
     assert!(store.join("reserve").exists());
+    heals(|| matches!(engine.stats().health, EngineHealth::Healthy));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! What `cofs.info` and `cofs.status` tell: JSON, for the command line.
 
 use bytes::Bytes;
-use cofs_metadata::MetadataDriver;
+use cofs_metadata::{EngineHealth, EngineStats, MetadataDriver};
 use cofs_placement::{PoolHealth, PoolSpace};
 use cofs_types::{FileKind, FsError, FsResult, InodeId, Layout};
 use serde_json::{Value, json};
@@ -61,14 +61,7 @@ impl<M: MetadataDriver> Cofs<M> {
             "inherited_files": self.inherited.len(),
             "mount": *self.report.lock(),
             "pools": self.placement.space().iter().map(pool_status).collect::<Vec<_>>(),
-            "engine": {
-                "name": engine.name,
-                "disk_bytes": engine.disk_bytes,
-                "memory_bytes": engine.memory_bytes,
-                "keys_estimate": engine.keys_estimate,
-                "cache_hits": engine.cache_hits,
-                "cache_misses": engine.cache_misses,
-            },
+            "engine": engine_status(&engine),
             "caches": {
                 "idle_objects": self.idle.len(),
                 "ghosts": self.ghosts.len(),
@@ -79,6 +72,29 @@ impl<M: MetadataDriver> Cofs<M> {
         });
         to_bytes(&status)
     }
+}
+
+fn engine_status(engine: &EngineStats) -> Value {
+    let (health, why) = match &engine.health {
+        EngineHealth::Healthy => ("healthy", None),
+        EngineHealth::Full(why) => {
+            ("full", Some(format!("{}; make room there, or remove files here", why.what)))
+        }
+        EngineHealth::Stuck(why) => ("stuck", Some(why.to_string())),
+        EngineHealth::Failed(why) => {
+            ("failed", Some(format!("{}; unmount the volume, and mount it when that works again", why.what)))
+        }
+    };
+    json!({
+        "name": engine.name,
+        "health": health,
+        "why": why,
+        "disk_bytes": engine.disk_bytes,
+        "memory_bytes": engine.memory_bytes,
+        "keys_estimate": engine.keys_estimate,
+        "cache_hits": engine.cache_hits,
+        "cache_misses": engine.cache_misses,
+    })
 }
 
 fn pool_status(pool: &PoolSpace) -> Value {

@@ -402,6 +402,12 @@ fn a_volume_may_lie_in_anothers_mount() {
     }
 }
 
+/// What `cofs status` tells of the engine.
+fn engine_of(dir: &Path) -> serde_json::Value {
+    let told = run(&["status", "--output", "json", dir.to_str().unwrap()]);
+    serde_json::from_str::<serde_json::Value>(&told).unwrap()["engine"].take()
+}
+
 /// In the background there is nobody else to tell: below, the file system of the metadata dies.
 #[test]
 fn who_unmounts_is_told_that_the_volume_could_not_be_closed() {
@@ -429,7 +435,15 @@ fn who_unmounts_is_told_that_the_volume_could_not_be_closed() {
         said(output)
     };
 
+    let engine = engine_of(&mounted.dir);
+    assert_eq!((&engine["health"], &engine["why"]), (&"healthy".into(), &serde_json::Value::Null));
+
     die(&mut served);
+    fs::write(mounted.path("not to be"), "").unwrap_err();
+    let engine = engine_of(&mounted.dir);
+    let why = engine["why"].as_str().unwrap();
+    assert!(why.contains("writing the metadata's journal") && !why.contains("os error"), "{why}");
+    assert_eq!(engine["health"], "stuck");
     let told = untold(&mounted.dir);
     for words in
         [" is unmounted, but", "could not be closed in order: metadata", "not connected; cofs status"]

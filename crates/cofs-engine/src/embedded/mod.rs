@@ -82,11 +82,6 @@ impl EmbeddedEngine {
         open::open(options)
     }
 
-    /// Whether a failed write or sync has ended all writing, and which.
-    pub fn poisoned_by(&self) -> Option<&EngineError> {
-        self.poison.get()
-    }
-
     fn check_writable(&self) -> Result<(), EngineError> {
         if let Some(error) = self.poison.get() {
             return Err(error.clone());
@@ -252,6 +247,7 @@ impl Engine for EmbeddedEngine {
         let cached_bytes = (self.block_cache.get_usage() + self.records.bytes() + intake_bytes) as u64;
         EngineStats {
             name: "rocksdb",
+            health: self.intake.health(),
             disk_bytes: self.disk_bytes(),
             memory_bytes: cached_bytes + self.property(properties::ESTIMATE_TABLE_READERS_MEM),
             keys_estimate: self.property(properties::ESTIMATE_NUM_KEYS) + intake_keys as u64,

@@ -108,14 +108,15 @@ pub fn status(mount: &Mount) -> Done<Value> {
     Ok(status)
 }
 
-/// The reasons of its pools as people read them.
+/// The reasons of its engine and its pools as people read them.
 pub fn plain_reasons(status: &mut Value) {
-    let pools = status.get_mut("pools").and_then(Value::as_array_mut);
-    for why in pools.into_iter().flatten().filter_map(|pool| pool.get_mut("why")) {
-        if let Value::String(text) = why {
+    let plain = |part: &mut Value| {
+        if let Some(Value::String(text)) = part.get_mut("why") {
             *text = without_numbers(text);
         }
-    }
+    };
+    status.get_mut("engine").into_iter().for_each(plain);
+    status.get_mut("pools").and_then(Value::as_array_mut).into_iter().flatten().for_each(plain);
 }
 
 /// What an inode is and where its bytes are. `path` lies in a mounted volume.

@@ -50,7 +50,7 @@ pub(super) use self::{
     memtable::Memtable,
 };
 use super::{Poison, error::from_errno};
-use crate::{Batch, Bytes, Change, EngineError, Guard};
+use crate::{Batch, Bytes, Change, EngineError, EngineHealth, Guard};
 
 /// Files of the journal: one that is written, one that is made ready, and two that are drained.
 const SLOTS: u32 = 4;
@@ -80,6 +80,8 @@ struct Writer {
     commits: u64,
     /// A guard that holds: no commit has changed its key since it was checked.
     holds: Option<Guard>,
+    /// Why the last commit could not be written.
+    unwritten: Option<EngineError>,
 }
 
 impl Writer {
@@ -172,6 +174,15 @@ impl Intake {
         self.change_space(&mut self.work.lock(), |space| space.opened_with_reserve(why, bytes));
     }
 
+    pub(super) fn health(&self) -> EngineHealth {
+        if let Some(error) = self.poison.get() {
+            return EngineHealth::Failed(error.clone());
+        }
+        // A commit that waits for the drain has the writer; what that waits for is told then.
+        let unwritten = self.writer.try_lock().and_then(|writer| writer.unwritten.clone());
+        unwritten.map_or_else(|| self.work.lock().space.health(), EngineHealth::Stuck)
+    }
+
     /// Reads the journal as it is at this moment, and changes nothing.
     pub(super) fn open_read_only(directory: &Path) -> Result<Self, EngineError> {
         let found = recovery::read(directory, false)?;
@@ -205,7 +216,13 @@ impl Intake {
         Self {
             directory: directory.to_owned(),
             segment_bytes,
-            writer: Mutex::new(Writer { layer, tail: Tail::default(), commits: 1, holds: None }),
+            writer: Mutex::new(Writer {
+                layer,
+                tail: Tail::default(),
+                commits: 1,
+                holds: None,
+                unwritten: None,
+            }),
             layers: RwLock::new(layers.into()),
             work: Mutex::new(work),
             short: AtomicBool::new(false),
@@ -249,10 +266,15 @@ impl Intake {
         let Some(layer) = layer else {
             return Err(from_errno("the metadata was opened for reading only", rustix::io::Errno::ROFS));
         };
-        layer.segment.append_at(&mut record, tail).map_err(|error| self.failed("writing", &error))?;
+        if let Err(error) = layer.segment.append_at(&mut record, tail) {
+            let error = self.failed("writing", &error);
+            writer.unwritten = Some(error.clone());
+            return Err(error);
+        }
         layer.memtable.apply(changes);
         *commits += 1;
         self.committed.store(*commits, Ordering::Release);
+        writer.unwritten = None;
         writer.unlearn(changes);
         Ok(true)
     }

@@ -15,7 +15,7 @@
 //!
 //! Here is no file system: who calls says what came of it.
 
-use crate::{EngineError, embedded::error::is_full};
+use crate::{EngineError, EngineHealth, embedded::error::is_full};
 
 #[derive(Default)]
 pub(super) struct Space {
@@ -55,6 +55,14 @@ impl Space {
 
     pub(super) fn is_reserve_wanted(&self) -> bool {
         self.reserve_wanted
+    }
+
+    pub(super) fn health(&self) -> EngineHealth {
+        match (&self.short, &self.stuck) {
+            (Some(short), _) => EngineHealth::Full(short.why.clone()),
+            (None, Some(error)) => EngineHealth::Stuck(error.clone()),
+            (None, None) => EngineHealth::Healthy,
+        }
     }
 
     /// Errors: why nothing is taken that grows.
@@ -165,8 +173,10 @@ mod tests {
     fn where_there_is_no_space_growth_is_refused_until_the_drain_gets_on() {
         let mut space = Space::default();
         assert!(space.grow().is_ok() && !space.is_short());
+        assert!(matches!(space.health(), EngineHealth::Healthy));
         fail(&mut space, Errno::NOSPC);
         assert!(is_full(space.grow()) && space.is_short());
+        assert!(matches!(space.health(), EngineHealth::Full(_)));
         get_on(&mut space);
         assert!(space.grow().is_ok() && !space.is_short());
     }
@@ -177,6 +187,7 @@ mod tests {
         assert!(space.wait(false).is_ok() && space.wait(true).is_ok());
         fail(&mut space, Errno::IO);
         assert!(space.grow().is_ok() && !space.is_short());
+        assert!(matches!(space.health(), EngineHealth::Stuck(_)));
         for makes_room in [false, true] {
             assert_eq!(errno(space.wait(makes_room)), Some(Errno::IO.raw_os_error()));
         }

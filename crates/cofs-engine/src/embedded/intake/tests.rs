@@ -318,8 +318,10 @@ fn a_failed_write_changes_nothing_and_the_next_one_may_succeed() {
     intake.writer.lock().layer = Some(sealed);
     assert!(change(&intake, &[Change::delete(b"head")]).is_err());
     assert_eq!(prefix(&intake), 1);
+    assert!(matches!(intake.health(), EngineHealth::Stuck(_)));
     intake.writer.lock().layer = Some(layer);
     commit(&intake, 2);
+    assert!(matches!(intake.health(), EngineHealth::Healthy));
     drop(intake);
     assert_eq!(prefix(&world.open()), 2);
 }
