@@ -13,7 +13,12 @@ mod staged;
 mod verbs;
 mod volume;
 
-use std::{env::VarError, ffi::OsString, process::ExitCode};
+use std::{
+    env::VarError,
+    ffi::OsString,
+    io::{self, Write},
+    process::ExitCode,
+};
 
 use clap::{Parser, error::ErrorKind};
 use failure::Failure;
@@ -93,7 +98,8 @@ fn check_environment() -> Result<(), Failure> {
 }
 
 fn say(failure: &Failure) -> ExitCode {
-    eprintln!("{failure}");
+    // The code tells it where nobody reads any more.
+    let _ = writeln!(io::stderr(), "{failure}");
     failure.exit_code()
 }
 
@@ -109,7 +115,8 @@ fn start_log(filter: &str) -> Result<(), Failure> {
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
-        .with_ansi(rustix::termios::isatty(rustix::stdio::stderr()))
+        // In the background messages go elsewhere before long.
+        .with_ansi(rustix::termios::isatty(rustix::stdio::stderr()) && !mount::daemon::is_background())
         .init();
     Ok(())
 }

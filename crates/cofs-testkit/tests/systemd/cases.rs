@@ -32,6 +32,7 @@ fn first() {
             ("fstab-stop-and-start", fstab_stop_and_start),
             ("fstab-after-kill-9", fstab_after_kill_nine),
             ("mount-and-umount", mount_and_umount),
+            ("background-writes-to-the-journal", background_writes_to_the_journal),
             ("automount", automount),
             ("write-before-the-end", write_before_the_end),
         ],
@@ -283,6 +284,22 @@ fn mount_and_umount() {
     sh("umount /srv/fstab && mount -a && test -e /srv/fstab/first");
     sh("umount /srv/fstab && mount -t fuse.cofs /data/fstab /srv/fstab && test -e /srv/fstab/first");
     wait_for("systemd's notice", || property("srv-fstab.mount", "ActiveState") == "active");
+}
+
+/// A mount whose metadata lie in another, the process of which is killed.
+fn background_writes_to_the_journal() {
+    sh(
+        "mkdir /run/outer /run/inner && cofs format /run/outer-store && cofs mount -d /run/outer-store /run/outer",
+    );
+    sh("cofs format /run/inner-store --meta /run/outer/meta && cofs mount -d /run/inner-store /run/inner");
+    sh("touch /run/inner/file");
+    let serves = servers_of("/run/outer-store");
+    sh(&format!("kill -9 {}", serves.join(" ")));
+    wait_for("its end", || servers_of("/run/outer-store").is_empty());
+    sh("! cofs umount /run/inner");
+    let told = || sh("journalctl --no-pager -o short -t cofs");
+    wait_for("the message", || told().contains("the volume could not be closed in order: metadata"));
+    sh("cofs umount --dead /run/outer");
 }
 
 /// Mounted by the first who looks; again after it has been unmounted.

@@ -11,7 +11,8 @@ use std::{
     ffi::OsString,
     fs::File,
     io::{self, Read, Write},
-    os::unix::process::CommandExt,
+    os::unix::{net::UnixStream, process::CommandExt},
+    path::Path,
     process::{Child, Command, ExitCode, Stdio},
 };
 
@@ -21,6 +22,11 @@ use crate::failure::{Done, EXIT_FAILED, Failure};
 const MARK: &str = "COFS_BACKGROUND";
 /// What the child says when its mount serves.
 const READY: &[u8] = b"ready\n";
+/// Where journald takes the standard error of services.
+const JOURNAL: &str = "/run/systemd/journal/stdout";
+/// What it is told of them first, a line each: identifier, unit (none), priority (warning), whether lines begin with their own (no), and whether
+/// to pass them on to syslog, the kernel's log and the console (no).
+const JOURNAL_HEADER: &[u8] = b"cofs\n\n4\n0\n0\n0\n0\n";
 
 /// Whether this process is the child, already in the background.
 pub fn is_background() -> bool {
@@ -77,7 +83,7 @@ pub fn detach() -> io::Result<()> {
 }
 
 /// The child, once it serves: leaves the caller's terminal, tells the parent and lets go of standard output and error.
-/// Messages go to `log` from here on, or nowhere.
+/// Messages go to `log` from here on, or to the journal.
 pub fn ready(log: Option<&File>) -> io::Result<()> {
     // It fails only for a process that leads a session already, which is what is wanted.
     let _ = rustix::process::setsid();
@@ -87,14 +93,44 @@ pub fn ready(log: Option<&File>) -> io::Result<()> {
     let_go(log)
 }
 
-/// Lets go of standard output and error. Messages go to `log` from here on, or nowhere. What has been told to serve must not end because
-/// of this: it takes no further descriptor, as standard input is [`null`] already.
+/// Lets go of standard output and error. Messages go to `log` from here on, or to the journal where there is one, else nowhere. What has been
+/// told to serve must not end because of this: it needs no further descriptor, as standard input is [`null`] already.
 pub fn let_go(log: Option<&File>) -> io::Result<()> {
     let null = io::stdin();
     rustix::stdio::dup2_stdout(&null)?;
-    match log {
-        Some(log) => rustix::stdio::dup2_stderr(log)?,
-        None => rustix::stdio::dup2_stderr(&null)?,
+    if let Some(log) = log {
+        rustix::stdio::dup2_stderr(log)?;
+    } else if let Ok(journal) = journal(Path::new(JOURNAL)) {
+        rustix::stdio::dup2_stderr(&journal)?;
+    } else {
+        rustix::stdio::dup2_stderr(&null)?;
     }
     Ok(())
+}
+
+/// A stream whose lines are messages in the journal, as sd_journal_stream_fd(3) makes it.
+fn journal(socket: &Path) -> io::Result<UnixStream> {
+    let mut stream = UnixStream::connect(socket)?;
+    stream.shutdown(std::net::Shutdown::Read)?;
+    stream.write_all(JOURNAL_HEADER)?;
+    Ok(stream)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    #[test]
+    fn the_journal_is_told_who_speaks() {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("socket");
+        assert!(journal(&socket).is_err());
+        let listener = UnixListener::bind(&socket).unwrap();
+        journal(&socket).unwrap().write_all(b"a line\n").unwrap();
+        let mut told = String::new();
+        listener.accept().unwrap().0.read_to_string(&mut told).unwrap();
+        assert_eq!(told.lines().collect::<Vec<_>>(), ["cofs", "", "4", "0", "0", "0", "0", "a line"]);
+    }
 }

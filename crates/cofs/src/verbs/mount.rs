@@ -69,7 +69,7 @@ pub struct Args {
     #[arg(long, value_enum, value_name = "HOW")]
     pub transport: Option<Transport>,
 
-    /// Where messages go once the mount is in the background (they are dropped otherwise).
+    /// Where messages go once the mount is in the background; otherwise to systemd's journal (journalctl -t cofs), if there is one.
     #[arg(long, value_name = "FILE")]
     pub log_file: Option<PathBuf>,
 
