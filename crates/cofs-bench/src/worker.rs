@@ -118,7 +118,7 @@ pub fn serve(
             let last = matches!(order, Order::End { .. });
             if let Order::End { error: Some(error) } = &order {
                 if loss == Loss::Told {
-                    eprintln!("bench: {error}");
+                    let _ = writeln!(io::stderr(), "bench: {error}");
                 }
                 // The worker may be in the midst of a phase that takes long.
                 exit(1);

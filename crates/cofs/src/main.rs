@@ -13,12 +13,7 @@ mod staged;
 mod verbs;
 mod volume;
 
-use std::{
-    env::VarError,
-    ffi::OsString,
-    io::{self, Write},
-    process::ExitCode,
-};
+use std::{env::VarError, ffi::OsString, process::ExitCode};
 
 use clap::{Parser, error::ErrorKind};
 use failure::Failure;
@@ -98,8 +93,7 @@ fn check_environment() -> Result<(), Failure> {
 }
 
 fn say(failure: &Failure) -> ExitCode {
-    // The code tells it where nobody reads any more.
-    let _ = writeln!(io::stderr(), "{failure}");
+    output::say(failure);
     failure.exit_code()
 }
 

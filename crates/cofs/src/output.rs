@@ -1,7 +1,10 @@
 //! What verbs print: a table for people, JSON for programs; always on standard output, so that words on
 //! standard error never mix with it.
 
-use std::io::{self, Write};
+use std::{
+    fmt,
+    io::{self, Write},
+};
 
 use serde_json::Value;
 
@@ -28,6 +31,11 @@ pub fn print(text: &str) -> io::Result<()> {
             other.map_err(|error| io::Error::new(error.kind(), format!("standard output: {}", plain(&error))))
         }
     }
+}
+
+/// A line for people on standard error. What has been done stays done, and the exit code the same, where it cannot be written.
+pub fn say(line: impl fmt::Display) {
+    let _ = writeln!(io::stderr(), "{line}");
 }
 
 /// Prints one document: as it is, or flattened to `name  value` rows.

@@ -435,6 +435,21 @@ fn a_dump_replaces_files_and_nothing_else() {
     assert!(!fs::metadata("/dev/full").unwrap().is_file());
 }
 
+/// What was done counts, and what was refused, whoever reads.
+#[test]
+fn words_that_cannot_be_written_change_no_exit_code() {
+    let root = scratch();
+    let store = path_str(&root, "store");
+    let code = |line: &[&str]| {
+        let full = || fs::File::options().write(true).open("/dev/full").unwrap();
+        cofs(line).stdout(std::process::Stdio::null()).stderr(full()).status().unwrap().code()
+    };
+    assert_eq!(code(&["format", &store]), Some(0));
+    assert_eq!(code(&["dump", &store]), Some(0));
+    assert_eq!(code(&["format", &store]), Some(1));
+    assert_eq!(code(&["no verb"]), Some(2));
+}
+
 #[test]
 fn a_dump_does_not_replace_files_of_its_own_volume() {
     let root = scratch();

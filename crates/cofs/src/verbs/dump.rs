@@ -10,6 +10,7 @@ use cofs_types::FsError;
 
 use crate::{
     failure::{Done, Failure, Within},
+    output,
     progress::Progress,
     staged::Staged,
     volume::{
@@ -53,7 +54,7 @@ pub fn run(args: &Args, progress: Progress) -> Done {
         }
     };
     drop(sign);
-    eprintln!("Dumped {} inodes, {} records.", totals.inodes, totals.records);
+    output::say(format_args!("Dumped {} inodes, {} records.", totals.inodes, totals.records));
     Ok(())
 }
 

@@ -67,7 +67,7 @@ pub fn run(args: &Args, form: Format) -> Done {
             .next(format!("cofs config {shown} shows it"))
     })?;
     if form == Format::Table {
-        eprintln!("Formatted. Mount it: cofs mount -d {} DIR", args.store.display());
+        output::say(format_args!("Formatted. Mount it: cofs mount -d {} DIR", args.store.display()));
     }
     Ok(())
 }

@@ -16,6 +16,7 @@ use cofs_types::FsError;
 
 use crate::{
     failure::{Done, Failure, Within},
+    output,
     progress::Progress,
     volume::{
         config::{self, INLINE_MAX_DEFAULT},
@@ -48,7 +49,7 @@ pub fn run(args: &Args, progress: Progress) -> Done {
         false => make(&args.store, &args.file, &mut input)?,
     };
     drop(sign);
-    eprintln!("Loaded {} inodes, {} records.", totals.inodes, totals.records);
+    output::say(format_args!("Loaded {} inodes, {} records.", totals.inodes, totals.records));
     Ok(())
 }
 

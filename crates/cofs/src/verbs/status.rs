@@ -57,7 +57,7 @@ fn all() -> Done<Value> {
             Failure::new("no volume is mounted").next("name a store: cofs status STORE")
         }));
     }
-    refused.iter().for_each(|failure| eprintln!("{failure}"));
+    refused.iter().for_each(output::say);
     Ok(Value::Array(all))
 }
 
