@@ -239,6 +239,12 @@ fn a_manifest_without_its_end_is_damage_and_the_tables_stay() {
 fn what_is_noted_of_an_earlier_manifest_says_nothing() {
     let (directory, copy) = (store(), tempfile::tempdir().unwrap());
     let engine = open(directory.path());
+    // What the first life left in the journal becomes a table; a copy made meanwhile would be of two times.
+    heals(|| {
+        let names = names(directory.path());
+        let has = |is: fn(&str) -> bool| names.iter().any(|name| is(name));
+        has(|name| name.ends_with(".sst")) && !has(|name| name.starts_with("new-table-"))
+    });
     for name in names(directory.path()) {
         fs::copy(directory.path().join(&name), copy.path().join(&name)).unwrap();
     }
