@@ -15,9 +15,6 @@ use crate::{
     mount::MountError,
 };
 
-/// File systems that may lie below a backing file: an overlay is one.
-const STACK_DEPTH_MAX: u32 = 2;
-
 /// What we ask for wherever it is offered.
 const WANTED: u64 = init::ASYNC_READ
     | init::ATOMIC_O_TRUNC
@@ -68,6 +65,8 @@ pub(crate) struct Wishes {
     /// The kernel checks permissions: modes and, with `POSIX_ACL` (which implies it), ACLs.
     pub kernel_checks: bool,
     pub passthrough: bool,
+    /// File systems on top of each other in which backing files may lie: 1 for a plain one.
+    pub stack_depth: u32,
     pub uring: bool,
     /// Largest READ or WRITE.
     pub transfer_bytes: usize,
@@ -172,7 +171,7 @@ fn settle(offer: Offer, wishes: Wishes) -> (Settled, InitOut) {
         max_write: settled.transfer_bytes as u32,
         time_gran: 1,
         max_pages: pages as u16,
-        max_stack_depth: if settled.has(init::PASSTHROUGH) { STACK_DEPTH_MAX } else { 0 },
+        max_stack_depth: if settled.has(init::PASSTHROUGH) { wishes.stack_depth } else { 0 },
         ..Default::default()
     };
     (settled, out)
@@ -210,8 +209,13 @@ fn retried(mut call: impl FnMut() -> rustix::io::Result<usize>) -> io::Result<us
 mod tests {
     use super::*;
 
-    const WISHES: Wishes =
-        Wishes { kernel_checks: true, passthrough: true, uring: true, transfer_bytes: 1 << 20 };
+    const WISHES: Wishes = Wishes {
+        kernel_checks: true,
+        passthrough: true,
+        stack_depth: 2,
+        uring: true,
+        transfer_bytes: 1 << 20,
+    };
 
     fn offer(features: u64) -> Offer {
         Offer { major: 7, minor: 45, readahead_bytes_max: 131_072, features }

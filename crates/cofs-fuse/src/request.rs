@@ -370,6 +370,10 @@ fn rename<'a>(args: &mut Arguments<'a>, newdir: u64, flags: u32) -> Parsed<Opera
         0 => RenameMode::Replace,
         libc::RENAME_NOREPLACE => RenameMode::NoReplace,
         libc::RENAME_EXCHANGE => RenameMode::Exchange,
+        libc::RENAME_WHITEOUT => RenameMode::Whiteout { replace: true },
+        flags if flags == libc::RENAME_WHITEOUT | libc::RENAME_NOREPLACE => {
+            RenameMode::Whiteout { replace: false }
+        }
         _ => return Err(MALFORMED),
     };
     Ok(Operation::Rename { from: args.name()?, to_parent: inode(newdir)?, to: args.name()?, mode })

@@ -10,7 +10,8 @@
 //! A process that finds that those before it have died moments after their starts may take the requests that come again for the cause,
 //! and refuse them all ([`Resent::Refused`]).
 //!
-//! What cannot be told (an exchange of two names, which a second time would undo the first; an attribute that was to be new, or to be
+//! What cannot be told (an exchange of two names, which a second time would undo the first; a rename that leaves a whiteout, which a
+//! second time would put that over the file; an attribute that was to be new, or to be
 //! removed, and that nobody's lock tells of) is EIO: whoever asked must look for himself, and the kernel must, too.
 
 use cofs_types::{InodeId, Name, RenameMode, XattrMode};
@@ -65,7 +66,7 @@ pub(crate) enum Doubt<'a> {
     Made(&'a Name),
     /// A name less.
     Gone,
-    /// Two names exchanged.
+    /// The old name again, with something else: two names exchanged, or a whiteout.
     Swapped,
     /// An outcome that looks like this failure.
     Fails(i32),
@@ -88,7 +89,9 @@ impl<'a> Doubt<'a> {
                 flags.exclusive = false;
                 Self::None
             }
-            Operation::Rename { mode: RenameMode::Exchange, .. } => Self::Swapped,
+            Operation::Rename { mode: RenameMode::Exchange | RenameMode::Whiteout { .. }, .. } => {
+                Self::Swapped
+            }
             Operation::Unlink(_) | Operation::Rmdir(_) | Operation::Rename { .. } => Self::Gone,
             Operation::Setxattr { mode: XattrMode::Create, .. } => Self::Fails(libc::EEXIST),
             Operation::Removexattr(_) => Self::Fails(libc::ENODATA),
@@ -144,7 +147,9 @@ mod tests {
         ] {
             assert_eq!(judged(Doubt::of(&mut operation), errno), Some(answer), "{operation:?}");
         }
-        assert_eq!(Doubt::of(&mut rename(RenameMode::Exchange)), Doubt::Swapped);
+        for mode in [RenameMode::Exchange, RenameMode::Whiteout { replace: true }] {
+            assert_eq!(Doubt::of(&mut rename(mode)), Doubt::Swapped);
+        }
     }
 
     #[test]

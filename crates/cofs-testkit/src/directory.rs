@@ -129,6 +129,8 @@ impl Directory {
             RenameMode::Replace => RenameFlags::empty(),
             RenameMode::NoReplace => RenameFlags::NOREPLACE,
             RenameMode::Exchange => RenameFlags::EXCHANGE,
+            RenameMode::Whiteout { replace: true } => RenameFlags::WHITEOUT,
+            RenameMode::Whiteout { replace: false } => RenameFlags::WHITEOUT | RenameFlags::NOREPLACE,
         };
         done(fs::renameat_with(from, old, to, new, flags))
     }

@@ -281,7 +281,12 @@ fn names_ops() -> impl Strategy<Value = Op> {
         5 => Just(FileKind::Directory),
         1 => select(vec![FileKind::Fifo, FileKind::Socket]),
     ];
-    let mode = prop_oneof![4 => Just(RenameMode::Replace), 1 => Just(RenameMode::NoReplace), 2 => Just(RenameMode::Exchange)];
+    let mode = prop_oneof![
+        4 => Just(RenameMode::Replace),
+        1 => Just(RenameMode::NoReplace),
+        2 => Just(RenameMode::Exchange),
+        1 => any::<bool>().prop_map(|replace| RenameMode::Whiteout { replace }),
+    ];
     prop_oneof![
         9 => (path(), kind, permissions()).prop_map(|(path, kind, permissions)| Op::Make { path, kind, permissions }),
         1 => (path(), vec(any::<u8>(), 1..40)).prop_map(|(path, seed)| Op::Symlink { path, target: target(&seed) }),

@@ -62,6 +62,11 @@ pub enum RenameMode {
     Replace,
     NoReplace,
     Exchange,
+    /// `RENAME_WHITEOUT`: a whiteout (a character device 0:0 without permissions) takes the old name. What has the new
+    /// one is replaced, or stands in the way.
+    Whiteout {
+        replace: bool,
+    },
 }
 
 /// setxattr(2).

@@ -38,7 +38,8 @@ impl<M: MetadataDriver> Cofs<M> {
         mode: RenameMode,
     ) -> FsResult<()> {
         self.check_writable()?;
-        let held = if mode == RenameMode::Replace { self.hold_target(ctx, to).await? } else { None };
+        let replaces = matches!(mode, RenameMode::Replace | RenameMode::Whiteout { replace: true });
+        let held = if replaces { self.hold_target(ctx, to).await? } else { None };
         let done = self.rename_held(ctx, from, to, mode).await;
         self.linger(held).await.and(done)
     }

@@ -171,6 +171,7 @@ impl NullFs {
         let (ino, kind) = self.node(from.0)?.lock().directory()?.get(from.1)?;
         let target = self.node(to.0)?.lock().directory()?.get(to.1).ok();
         match (mode, target) {
+            (RenameMode::Whiteout { .. }, _) => return Err(FsError::InvalidArgument("no whiteouts")),
             (RenameMode::NoReplace, Some(_)) => return Err(FsError::Exists),
             (RenameMode::Exchange, None) => return Err(FsError::NotFound),
             (RenameMode::Exchange, Some(other)) => {

@@ -3,10 +3,12 @@
 //! Moves of directories from one directory to another are made one at a time (the `tree` lock), so that the
 //! way up from the new parent, which must not lead through what is moved, does not change under the check.
 
-use cofs_types::{Credentials, FileKind, FsError, FsResult, InodeId, Name, RenameMode, Timestamp, limits};
+use cofs_types::{
+    Credentials, FileKind, FsError, FsResult, InodeId, Name, NewInode, RenameMode, Timestamp, limits,
+};
 
 use super::{
-    access,
+    access, create,
     rmdir::remove_directory,
     unlink::{entry_inode, lose_name},
 };
@@ -28,6 +30,16 @@ enum Step {
     },
     /// It moves a directory to another directory, and that needs the tree lock.
     NeedsTree,
+}
+
+/// What is asked for.
+#[derive(Clone, Copy)]
+struct Wish<'a> {
+    by: &'a Credentials<'a>,
+    now: Timestamp,
+    from: (InodeId, &'a Name),
+    to: (InodeId, &'a Name),
+    mode: RenameMode,
 }
 
 /// One side of a rename: an entry and its inode, in a directory.
@@ -96,18 +108,47 @@ fn exchange(tx: &mut Tx<'_>, from: &Side<'_>, to: &Side<'_>, now: Timestamp) -> 
     count(tx, (from.dir, -moved), (to.dir, moved), now)
 }
 
-/// `from` takes the new name; what stood there loses it.
+/// What stands for a name that is to be seen as absent: overlayfs(5).
+const WHITEOUT: NewInode<'_> =
+    NewInode { kind: FileKind::CharDevice, permissions: 0, umask: 0, rdev: 0, target: &[] };
+
+/// A whiteout that is to be made.
+struct Whiteout<'a> {
+    ino: InodeId,
+    by: &'a Credentials<'a>,
+    dir: &'a Inode,
+}
+
+impl Whiteout<'_> {
+    /// Gives it the name that `left` leaves.
+    fn put(&self, tx: &mut Tx<'_>, left: &Side<'_>, now: Timestamp) -> FsResult<()> {
+        let mut inode = create::born(tx, self.by, now, (left.dir, self.dir), (self.ino, &WHITEOUT))?;
+        inode.nlink = 1;
+        let occupant = Occupant { name: left.name, ino: self.ino, kind: inode.kind };
+        entries::repoint(tx, left.dir, &left.found, occupant);
+        inodes::put(tx, self.ino, &inode);
+        tx.count_files(1);
+        Ok(())
+    }
+}
+
+/// `from` takes the new name; what stood there loses it. The old name is a new `whiteout`'s, or free.
 fn replace(
     tx: &mut Tx<'_>,
     hasher: &NameHasher,
     from: &Side<'_>,
     (dir, name): (InodeId, &Name),
     victim: Option<Side<'_>>,
+    whiteout: Option<Whiteout<'_>>,
     now: Timestamp,
 ) -> FsResult<Option<Node>> {
     let (came, went) =
         (i32::from(from.is_directory()), i32::from(victim.as_ref().is_some_and(Side::is_directory)));
-    entries::remove(tx, from.dir, &from.found);
+    match whiteout {
+        // At once in its place: a free one might be taken by the new name.
+        Some(whiteout) => whiteout.put(tx, from, now)?,
+        None => entries::remove(tx, from.dir, &from.found),
+    }
     match &victim {
         Some(victim) => entries::repoint(tx, dir, &victim.found, from.occupant(name)),
         None => entries::insert(tx, hasher, dir, from.occupant(name))?,
@@ -134,8 +175,8 @@ fn check_kinds(from: &Side<'_>, victim: &Side<'_>) -> FsResult<()> {
 
 impl Namespace {
     /// Gives an inode another name, in the same or another directory, in the place of what stands there; or
-    /// exchanges two. Nothing happens where both names lead to one inode. Errors: `NotFound`, `Exists`
-    /// (`NoReplace`), `IsDirectory`, `NotDirectory`, `NotEmpty`, `InvalidArgument` (a directory into itself),
+    /// exchanges two; or leaves a whiteout. Nothing happens where both names lead to one inode. Errors: `NotFound`, `Exists`
+    /// (where nothing is to be replaced), `IsDirectory`, `NotDirectory`, `NotEmpty`, `InvalidArgument` (a directory into itself),
     /// permissions.
     pub fn rename(
         &self,
@@ -145,12 +186,14 @@ impl Namespace {
         to: (InodeId, &Name),
         mode: RenameMode,
     ) -> FsResult<Renamed> {
-        let mut step =
-            self.commit_removal(&verb!("rename"), |tx| self.try_rename(tx, c, now, from, to, mode, false))?;
+        let adds = matches!(mode, RenameMode::Whiteout { .. });
+        let verb = if adds { verb!("rename", grows) } else { verb!("rename") };
+        let wish = Wish { by: c, now, from, to, mode };
+        let mut number = None;
+        let mut step = self.commit_removal(&verb, |tx| self.try_rename(tx, &wish, &mut number, false))?;
         if let (Step::NeedsTree, _) = step {
             let _tree = self.tree.lock();
-            step = self
-                .commit_removal(&verb!("rename"), |tx| self.try_rename(tx, c, now, from, to, mode, true))?;
+            step = self.commit_removal(&verb, |tx| self.try_rename(tx, &wish, &mut number, true))?;
         }
         match step {
             (Step::Done { replaced: Some(node) }, fate) => {
@@ -160,17 +203,14 @@ impl Namespace {
         }
     }
 
-    #[allow(clippy::too_many_arguments)]
     fn try_rename(
         &self,
         tx: &mut Tx<'_>,
-        c: &Credentials<'_>,
-        now: Timestamp,
-        from: (InodeId, &Name),
-        to: (InodeId, &Name),
-        mode: RenameMode,
+        wish: &Wish<'_>,
+        number: &mut Option<InodeId>,
         tree_locked: bool,
     ) -> FsResult<Step> {
+        let Wish { by: c, now, from, to, mode } = *wish;
         let from_dir = inodes::directory(tx, from.0)?;
         let to_dir = if from.0 == to.0 { from_dir.clone() } else { inodes::directory(tx, to.0)? };
         access::check(tx, c, from.0, &from_dir, access::EXECUTE)?;
@@ -178,7 +218,9 @@ impl Namespace {
         let source = self.side(tx, from)?.ok_or(FsError::NotFound)?;
         let target = self.side(tx, to)?;
         match (mode, &target) {
-            (RenameMode::NoReplace, Some(_)) => return Err(FsError::Exists),
+            (RenameMode::NoReplace | RenameMode::Whiteout { replace: false }, Some(_)) => {
+                return Err(FsError::Exists);
+            }
             (RenameMode::Exchange, None) => return Err(FsError::NotFound),
             _ => {}
         }
@@ -211,7 +253,13 @@ impl Namespace {
             exchange(tx, &source, target, now)?;
             return Ok(Step::Done { replaced: None });
         }
-        let replaced = replace(tx, &self.hasher, &source, to, target, now)?;
+        let whiteout = match mode {
+            RenameMode::Whiteout { .. } => {
+                Some(Whiteout { ino: self.number(number, from.0)?, by: c, dir: &from_dir })
+            }
+            _ => None,
+        };
+        let replaced = replace(tx, &self.hasher, &source, to, target, whiteout, now)?;
         Ok(Step::Done { replaced })
     }
 

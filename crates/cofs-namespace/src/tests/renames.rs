@@ -114,3 +114,31 @@ fn a_replaced_file_that_is_open_is_kept() {
     fails(w.ns.node(b), FsError::Stale);
     w.audit();
 }
+
+#[test]
+fn a_whiteout_takes_the_old_name() {
+    let w = World::new();
+    let (d, a, b) = (w.dir(ROOT, "d"), w.file(ROOT, "a"), w.file(ROOT, "b"));
+    let keep = Whiteout { replace: false };
+    let replace = Whiteout { replace: true };
+    fails(w.mv((ROOT, "a"), (ROOT, "b"), keep), FsError::Exists);
+    assert_eq!(w.mv((ROOT, "a"), (ROOT, "c"), keep).unwrap().replaced, None);
+    assert_eq!(w.find(ROOT, "c").unwrap(), a);
+    let left = w.stat(w.find(ROOT, "a").unwrap());
+    let (kind, permissions) = (left.kind, left.permissions);
+    assert_eq!((kind, permissions, left.rdev, left.nlink), (FileKind::CharDevice, 0, 0, 1));
+    let replaced = w.mv((ROOT, "c"), (ROOT, "b"), replace).unwrap().replaced.unwrap();
+    assert_eq!((replaced.node.attributes.ino, replaced.fate), (b, Fate::Gone));
+    assert_eq!(w.mv((ROOT, "d"), (ROOT, "e"), replace).unwrap().replaced, None);
+    assert_eq!((w.find(ROOT, "e").unwrap(), w.stat(ROOT).nlink), (d, 3));
+    // One directory full of them: old and new names lie in slots beside each other.
+    for n in 0..300 {
+        let (old, new) = (format!("n{n}"), format!("n{}", n + 1));
+        if n == 0 {
+            w.file(d, &old);
+        }
+        w.mv((d, &old), (d, &new), keep).unwrap();
+    }
+    assert_eq!(w.names(d).len(), 301);
+    w.audit();
+}

@@ -168,7 +168,9 @@ impl Model {
         let source = *self.inode(old_dir).entries.get(old_name).ok_or(Errno::NOENT)?;
         let target = self.inode(new_dir).entries.get(new_name).copied();
         match (mode, target) {
-            (RenameMode::NoReplace, Some(_)) => return Err(Errno::EXIST),
+            (RenameMode::NoReplace | RenameMode::Whiteout { replace: false }, Some(_)) => {
+                return Err(Errno::EXIST);
+            }
             (RenameMode::Exchange, None) => return Err(Errno::NOENT),
             _ => {}
         }
@@ -182,6 +184,10 @@ impl Model {
         }
         self.may_rename(who, (old_dir, source), (new_dir, target), mode)?;
         self.do_rename((old_dir, old_name), (new_dir, new_name), mode);
+        if let RenameMode::Whiteout { .. } = mode {
+            let whiteout = self.born(who, old_dir, FileKind::CharDevice, 0);
+            self.attach(old_dir, old_name, whiteout);
+        }
         Ok(Answer::Done)
     }
 

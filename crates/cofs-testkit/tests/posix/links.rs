@@ -46,6 +46,38 @@ fn exchange_swaps_whatever_the_two_are() {
     assert_eq!(errno(rename_with(&left, &left.join("f"), RenameFlags::EXCHANGE)), libc::EINVAL);
 }
 
+/// overlayfs(5): so it hides a name of a layer below.
+#[test]
+fn a_rename_may_leave_a_whiteout() {
+    let Some(s) = scratch() else { return };
+    let is_whiteout = |path: &Path| {
+        let stat = fs::symlink_metadata(path).unwrap();
+        stat.file_type().is_char_device() && (stat.rdev(), stat.mode() & 0o7777, stat.nlink()) == (0, 0, 1)
+    };
+    let (left, right) = (s.dir("left", 0o755), s.dir("right", 0o755));
+    fs::write(left.join("f"), "file").unwrap();
+    rename_with(&left.join("f"), &left.join("g"), RenameFlags::WHITEOUT).unwrap();
+    assert!(is_whiteout(&left.join("f")));
+    fs::write(right.join("h"), "replaced").unwrap();
+    let both = RenameFlags::WHITEOUT | RenameFlags::NOREPLACE;
+    assert_eq!(errno(rename_with(&left.join("g"), &right.join("h"), both)), libc::EEXIST);
+    rename_with(&left.join("g"), &right.join("h"), RenameFlags::WHITEOUT).unwrap();
+    assert_eq!(fs::read(right.join("h")).unwrap(), b"file");
+    rename_with(&right.join("h"), &left.join("f"), both).unwrap_err();
+    rename_with(&right.join("h"), &left.join("f"), RenameFlags::WHITEOUT).unwrap();
+    assert_eq!(fs::read(left.join("f")).unwrap(), b"file");
+    fs::create_dir_all(left.join("d/in")).unwrap();
+    rename_with(&left.join("d"), &right.join("d"), both).unwrap();
+    assert!(right.join("d/in").is_dir());
+    for hidden in [left.join("g"), left.join("d"), right.join("h")] {
+        assert!(is_whiteout(&hidden), "{hidden:?}");
+        fs::remove_file(&hidden).unwrap();
+    }
+    assert_eq!((fs::metadata(&left).unwrap().nlink(), fs::metadata(&right).unwrap().nlink()), (2, 3));
+    let exchange = RenameFlags::WHITEOUT | RenameFlags::EXCHANGE;
+    assert_eq!(errno(rename_with(&left.join("f"), &right.join("d"), exchange)), libc::EINVAL);
+}
+
 #[test]
 fn a_replaced_file_lives_on_where_it_is_open() {
     let Some(s) = scratch() else { return };

@@ -304,3 +304,23 @@ fn a_default_list_is_inherited_instead_of_the_umask() {
     assert!(as_user(ALICE, GUESTS, &[], || File::create(dir.join("s/new")).is_ok()));
     assert!(as_user(BOB, GUESTS, &[], || fs::read(dir.join("f")).is_err()));
 }
+
+/// A whiteout is no device: layers of containers are made by users.
+#[test]
+fn a_user_may_make_a_whiteout_but_no_device() {
+    use rustix::fs::{CWD, FileType, Mode, RenameFlags, makedev, mknodat, renameat_with};
+    let Some(s) = scratch().filter(|_| root()) else { return };
+    let dir = s.dir("dir", 0o777);
+    let device = |name, dev| mknodat(CWD, dir.join(name), FileType::CharacterDevice, Mode::empty(), dev);
+    as_user(ALICE, STAFF, &[], || {
+        assert_eq!(device("null", makedev(1, 3)), Err(rustix::io::Errno::PERM));
+        device("made", 0).unwrap();
+        fs::write(dir.join("old"), "x").unwrap();
+        renameat_with(CWD, dir.join("old"), CWD, dir.join("new"), RenameFlags::WHITEOUT).unwrap();
+    });
+    for name in ["made", "old"] {
+        let stat = fs::symlink_metadata(dir.join(name)).unwrap();
+        assert_eq!((stat.rdev(), stat.uid(), stat.gid()), (0, ALICE, STAFF), "{name}");
+        assert_eq!(stat.mode(), 0o020_000, "{name}");
+    }
+}

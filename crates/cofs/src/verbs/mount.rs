@@ -439,6 +439,7 @@ fn fuse_options(locked: &Locked, options: &MountOptions) -> cofs_fuse::MountOpti
         // a FLUSH: to a FUSE server that is a handle which nobody flushes or syncs. MooseFS 3 then tells the size of
         // before for a while after the close, which would be taken for the file's, and our fsync is of another handle.
         passthrough: options.passthrough.unwrap_or_else(|| !locked.is_fuse_below()),
+        stacked_below: locked.is_stacked_below(),
         stacking: options.stacking.unwrap_or(true),
         background: background().map(str::to_owned).collect(),
         survives: survives(options),

@@ -9,12 +9,14 @@ const LOCAL: &[(&str, u64)] = &[
     ("xfs", 0x5846_5342),
     ("btrfs", 0x9123_683e),
     ("tmpfs", 0x0102_1994),
-    ("overlay", 0x794c_7630),
+    ("overlay", OVERLAY),
     ("zfs", 0x2fc1_2fc1),
     ("f2fs", 0xf2f5_2010),
     ("bcachefs", 0xca45_1a4e),
 ];
 
+const OVERLAY: u64 = 0x794c_7630;
+const ECRYPTFS: u64 = 0xf15f;
 /// FUSE_SUPER_MAGIC (`fs/fuse/inode.c` of Linux).
 const FUSE: u64 = 0x6573_5546;
 
@@ -27,6 +29,11 @@ pub fn is_local(file: impl AsFd) -> bool {
 /// Whether another FUSE file system serves it.
 pub fn is_fuse(file: impl AsFd) -> bool {
     magic_of(file) == Some(FUSE)
+}
+
+/// Whether it lies on another file system, or may.
+pub fn is_stacked(file: impl AsFd) -> bool {
+    matches!(magic_of(file), Some(OVERLAY | ECRYPTFS | FUSE))
 }
 
 fn magic_of(file: impl AsFd) -> Option<u64> {

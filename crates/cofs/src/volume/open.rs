@@ -15,7 +15,7 @@ use cofs_placement::Placement;
 
 use super::{
     config::Config,
-    locality::{is_fuse, is_local},
+    locality::{is_fuse, is_local, is_stacked},
     lock::{Purpose, StoreLock},
     parts::{open_engine, open_engine_to_look, open_placement, open_placement_to_look, refuse_foreign},
 };
@@ -148,6 +148,11 @@ impl Locked {
     /// Whether any pool lies on a FUSE file system, such as the clients of GlusterFS, MooseFS and Ceph are.
     pub fn is_fuse_below(&self) -> bool {
         self.any_pool(|directory| directory.is_some_and(is_fuse))
+    }
+
+    /// Whether any pool's file system lies on another one, as an overlay does.
+    pub fn is_stacked_below(&self) -> bool {
+        self.any_pool(|directory| directory.is_some_and(is_stacked))
     }
 
     /// Whether it holds for any pool's directory; `None` is one that cannot be opened.
