@@ -95,7 +95,7 @@ volume_up() {
 mount_options() {
     local passthrough=off
     if [[ $DATA_PATH = passthrough ]]; then passthrough=on; fi
-    echo "allow_other,passthrough=$passthrough,transport=$TRANSPORT"
+    echo "allow_other,passthrough=$passthrough,transport=$TRANSPORT${MORE_OPTIONS:+,$MORE_OPTIONS}"
 }
 
 volume_down() {

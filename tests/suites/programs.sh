@@ -1,11 +1,11 @@
 # shellcheck shell=bash
-# Real programs on a mount, each judged by its own checker: git, cargo, make, SQLite, rsync, tar; and the kernel's overlayfs.
+# Real programs on a mount, each judged by its own checker: git, cargo, make, SQLite, rsync, tar.
 
 suite_programs() {
     local name
     PROGRAMS=$MNT/programs
     mkdir -p "$PROGRAMS"
-    for name in git cargo make sqlite_delete sqlite_wal sqlite_mmap rsync tar overlayfs; do
+    for name in git cargo make sqlite_delete sqlite_wal sqlite_mmap rsync tar; do
         run_case "$CONFIG/programs/${name/_/-}" "program_$name"
     done
 }
@@ -95,46 +95,6 @@ sqlite_writers() {
     fi
 }
 
-# make_tree DIR: one of everything that an archive has to carry.
-make_tree() {
-    local n
-    mkdir -p "$1"/{a,b/c/d,empty,sticky}
-    for ((n = 0; n < 60; n++)); do head -c $((n * n * 37)) /dev/urandom >"$1/a/file $n"; done
-    ln "$1/a/file 3" "$1/b/hard link"
-    ln "$1/a/file 40" "$1/b/c/hard link of an object"
-    ln -s ../a/file\ 3 "$1/b/symlink"
-    ln -s /nowhere/at/all "$1/b/dangling"
-    ln -s "$(printf 'x%.0s' {1..1500})" "$1/b/long"
-    mkfifo "$1/b/fifo"
-    mknod "$1/b/null" c 1 3
-    mknod "$1/b/loop" b 7 300
-    truncate -s 50M "$1/b/sparse"
-    printf 'in the middle' | dd of="$1/b/sparse" bs=1 seek=20000000 conv=notrunc status=none
-    printf 'x' | dd of="$1/b/small sparse" bs=1 seek=9000 conv=notrunc status=none
-    : >"$1/b/nothing"
-    printf 'not UTF-8' >"$1/b/"$'\xff\xfe name'
-    : >"$1/b/$(printf 'n%.0s' {1..255})"
-    setfattr -n user.short -v value "$1/a/file 1"
-    setfattr -n user.long -v "$(printf 'v%.0s' {1..3000})" "$1/a/file 2"
-    setfattr -n trusted.t -v 0x0001ff "$1/b"
-    setfacl -m u:1234:rw,g:4321:r,m:rw "$1/a/file 4"
-    setfacl -d -m u:1234:rwx "$1/b/c"
-    chown 1000:2000 "$1/a/file 5"
-    chmod 4755 "$1/a/file 6"
-    chmod 2775 "$1/b/c/d"
-    chmod 1777 "$1/sticky"
-    touch -h -d '1999-12-31 23:59:59.123456789' "$1/b/symlink" "$1/a/file 7"
-    touch -d '2040-01-02 03:04:05.987654321' "$1/a/file 8" "$1/empty"
-}
-
-# same_tree A B: rsync finds nothing to do, contents compared, and the holes are still holes.
-same_tree() {
-    local different
-    different=$(rsync -aHAX --checksum --delete --dry-run --itemize-changes "$1/" "$2/")
-    [[ -z $different ]] || { echo "not the same: $different" >&2; return 1; }
-    (($(stat -c %b "$2/b/sparse") < 4000)) || { echo "the hole of $2/b/sparse is filled" >&2; return 1; }
-}
-
 program_rsync() {
     local native=$WORK/tree.$$
     rm -rf "$native"
@@ -163,50 +123,4 @@ program_tar() {
     "${pack[@]}" -C "$WORK/unpacked.$$" -xpf "$PROGRAMS/packed.tar"
     same_tree "$PROGRAMS/packed" "$WORK/unpacked.$$"
     rm -rf "$WORK/unpacked.$$"
-}
-
-# What is done to a tree and to an overlay of it, both of whose layers are in the mount, has the same outcome, after it was mounted anew, too.
-program_overlayfs() {
-    local layers=$PROGRAMS/layers plain=$WORK/plain.$$ merged=$WORK/merged.$$
-    mkdir -p "$layers"/{lower,upper,work} "$merged"
-    make_tree "$plain"
-    rsync -aHAX --sparse "$plain/" "$layers/lower/"
-    # Of this subshell: a failure leaves no mount.
-    trap "umount '$merged' 2>/dev/null || true" EXIT
-    local options=lowerdir=$layers/lower,upperdir=$layers/upper,workdir=$layers/work,index=on,redirect_dir=on
-    mount -t overlay -o "$options" cofs-test "$merged"
-    same_tree "$plain" "$merged"
-    change_tree "$plain"
-    change_tree "$merged"
-    same_tree "$plain" "$merged"
-    umount "$merged"
-    mount -t overlay -o "$options" cofs-test "$merged"
-    same_tree "$plain" "$merged"
-    umount "$merged"
-    # So that it was the mount which was asked for them.
-    [[ -n $(find "$layers/upper" -type c -links 1 ! -name null) ]]
-    rm -rf "$layers" "$plain" "$merged"
-}
-
-# What make_tree has made, without the marks of time.
-change_tree() {
-    rm "$1/a/file 9" "$1/b/symlink"
-    mv "$1/a/file 10" "$1/a/moved"
-    mv "$1/a/file 11" "$1/a/file 12"
-    rm -r "$1/b/c"
-    mkdir -p "$1/b/c/anew"
-    mv "$1/b" "$1/renamed"
-    mv "$1/renamed" "$1/b"
-    mv "$1/sticky" "$1/empty/"
-    rm "$1/a/file 13"
-    mkdir "$1/a/file 13"
-    echo more >>"$1/a/file 3"
-    truncate -s 100 "$1/a/file 41"
-    ln "$1/a/file 50" "$1/empty/linked"
-    chmod 600 "$1/a/file 51"
-    setfattr -n user.new -v value "$1/a/file 52"
-    echo new >"$1/a/new"
-    # Copying up, overlayfs sets the mode first and then the owner, with which FUSE takes set-id bits away (virtiofs, too).
-    chmod 755 "$1/a/file 6"
-    find "$1" -exec touch -h -d @1700000000 {} +
 }

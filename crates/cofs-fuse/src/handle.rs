@@ -124,6 +124,7 @@ pub fn mount_handing_on<F: FileSystem>(
     let wishes = Wishes {
         kernel_checks: options.default_permissions,
         passthrough: options.passthrough && privileged() && !options.survives,
+        handles: options.handles,
         stack_depth: if options.stacked_below { 2 } else { 1 },
         uring: uring.is_some(),
         transfer_bytes: uring.as_ref().map_or_else(dev_fuse::transfer_bytes, |uring| uring.transfer_bytes),

@@ -18,7 +18,6 @@ use crate::{
 /// What we ask for wherever it is offered.
 const WANTED: u64 = init::ASYNC_READ
     | init::ATOMIC_O_TRUNC
-    | init::EXPORT_SUPPORT
     | init::BIG_WRITES
     | init::DONT_MASK
     | init::DO_READDIRPLUS
@@ -35,7 +34,7 @@ const WANTED: u64 = init::ASYNC_READ
     | init::DIRECT_IO_ALLOW_MMAP
     | init::HAS_RESEND;
 
-const NAMES: [(u64, &str); 21] = [
+const NAMES: [(u64, &str); 22] = [
     (init::ASYNC_READ, "async_read"),
     (init::ATOMIC_O_TRUNC, "atomic_o_trunc"),
     (init::EXPORT_SUPPORT, "export_support"),
@@ -55,6 +54,7 @@ const NAMES: [(u64, &str); 21] = [
     (init::HAS_EXPIRE_ONLY, "has_expire_only"),
     (init::DIRECT_IO_ALLOW_MMAP, "direct_io_allow_mmap"),
     (init::PASSTHROUGH, "passthrough"),
+    (init::NO_EXPORT_SUPPORT, "no_export_support"),
     (init::HAS_RESEND, "has_resend"),
     (init::OVER_IO_URING, "over_io_uring"),
 ];
@@ -65,6 +65,8 @@ pub(crate) struct Wishes {
     /// The kernel checks permissions: modes and, with `POSIX_ACL` (which implies it), ACLs.
     pub kernel_checks: bool,
     pub passthrough: bool,
+    /// Files can be found by handles.
+    pub handles: bool,
     /// File systems on top of each other in which backing files may lie: 1 for a plain one.
     pub stack_depth: u32,
     pub uring: bool,
@@ -153,6 +155,7 @@ fn settle(offer: Offer, wishes: Wishes) -> (Settled, InitOut) {
     if wishes.uring {
         wanted |= init::OVER_IO_URING;
     }
+    wanted |= if wishes.handles { init::EXPORT_SUPPORT } else { init::NO_EXPORT_SUPPORT };
     let features = offer.features & wanted;
     let minor = offer.minor.min(abi::KERNEL_MINOR_VERSION);
     // Without MAX_PAGES the kernel keeps to 32 pages.
@@ -212,6 +215,7 @@ mod tests {
     const WISHES: Wishes = Wishes {
         kernel_checks: true,
         passthrough: true,
+        handles: true,
         stack_depth: 2,
         uring: true,
         transfer_bytes: 1 << 20,
@@ -232,11 +236,13 @@ mod tests {
     #[test]
     fn a_modern_kernel_is_asked_for_everything_and_the_high_bits_travel_in_flags2() {
         let (settled, out) = settle(offer(u64::MAX), WISHES);
-        assert_eq!(settled.feature_names().len(), NAMES.len());
+        assert_eq!(settled.feature_names().len(), NAMES.len() - 1);
         assert_eq!(out.flags2, (1 << 2) | (1 << 3) | (1 << 4) | (1 << 5) | (1 << 7) | (1 << 9));
         assert_eq!((out.max_pages, out.max_write, out.max_stack_depth), (256, 1 << 20, 2));
         let (settled, _) = settle(offer(u64::MAX), Wishes { transfer_bytes: 1 << 20, ..Wishes::default() });
-        assert!(!settled.has(init::PASSTHROUGH | init::OVER_IO_URING | init::POSIX_ACL));
+        let unwished = init::PASSTHROUGH | init::OVER_IO_URING | init::POSIX_ACL | init::EXPORT_SUPPORT;
+        assert!(!settled.has(unwished));
+        assert!(settled.has(init::NO_EXPORT_SUPPORT));
     }
 
     #[test]

@@ -319,7 +319,9 @@ fn on_name_or_inode<'a>(code: u32, args: &mut Arguments<'a>) -> Parsed<Operation
         opcode::LOOKUP => {
             args.skip_fixed();
             Operation::Lookup(match args.string()? {
-                b"." => LookupOf::Itself,
+                // "/" is the kernel's own name of an entry that has none, as it was found by its number: overlayfs asks
+                // whether it still stands.
+                b"." | b"/" => LookupOf::Itself,
                 b".." => LookupOf::Parent,
                 name => LookupOf::Name(Name::new(name)?),
             })

@@ -108,7 +108,7 @@ fn exchange(tx: &mut Tx<'_>, from: &Side<'_>, to: &Side<'_>, now: Timestamp) -> 
     count(tx, (from.dir, -moved), (to.dir, moved), now)
 }
 
-/// What stands for a name that is to be seen as absent: overlayfs(5).
+/// What stands for a name that is to be seen as absent, in a layer of overlayfs.
 const WHITEOUT: NewInode<'_> =
     NewInode { kind: FileKind::CharDevice, permissions: 0, umask: 0, rdev: 0, target: &[] };
 

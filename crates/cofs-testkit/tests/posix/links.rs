@@ -46,7 +46,7 @@ fn exchange_swaps_whatever_the_two_are() {
     assert_eq!(errno(rename_with(&left, &left.join("f"), RenameFlags::EXCHANGE)), libc::EINVAL);
 }
 
-/// overlayfs(5): so it hides a name of a layer below.
+/// So overlayfs hides a name of a layer below.
 #[test]
 fn a_rename_may_leave_a_whiteout() {
     let Some(s) = scratch() else { return };

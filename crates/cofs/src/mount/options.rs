@@ -47,6 +47,8 @@ pub struct MountOptions {
     pub threads: Option<u16>,
     /// Whether the kernel may move bytes of large files itself; `None`: where it can.
     pub passthrough: Option<bool>,
+    /// Whether files can be found by handles; `None`: they can.
+    pub handles: Option<bool>,
     /// Whether workers give way to busy clients on their CPUs; `None`: where they can.
     pub stacking: Option<bool>,
     /// A second process watches over the one that serves, and starts it anew when it has died.
@@ -114,7 +116,7 @@ impl MountOptions {
             "noatime" => self.atime = Atime::Never,
             "relatime" => self.atime = Atime::Relative,
             "atime" | "strictatime" => self.atime = Atime::Always,
-            "fsname" | "transport" | "threads" | "passthrough" | "stacking" => {
+            "fsname" | "transport" | "threads" | "passthrough" | "handles" | "stacking" => {
                 return Err("needs a value".to_owned());
             }
             _ => return Ok(word.starts_with("x-") || NOT_FOR_US.contains(&word)),
@@ -135,6 +137,7 @@ impl MountOptions {
                 self.threads = Some(threads.ok_or_else(|| format!("is a number from 1 to {THREADS_MAX}"))?);
             }
             "passthrough" => self.passthrough = Some(on_or_off(value)?),
+            "handles" => self.handles = Some(on_or_off(value)?),
             "stacking" => self.stacking = Some(on_or_off(value)?),
             _ => return Ok(key.starts_with("x-") || ["user", "comment"].contains(&key)),
         }
@@ -162,7 +165,7 @@ mod tests {
     #[test]
     fn known_words_are_understood() {
         let options = parse(
-            "defaults,ro,allow_other,nosuid,noatime,transport=dev,threads=3,passthrough=off,stacking=off,supervise,x-a.b=c,",
+            "defaults,ro,allow_other,nosuid,noatime,transport=dev,threads=3,passthrough=off,handles=off,stacking=off,supervise,x-a.b=c,",
         );
         let expected = MountOptions {
             read_only: true,
@@ -172,6 +175,7 @@ mod tests {
             transport: Some(Transport::Dev),
             threads: Some(3),
             passthrough: Some(false),
+            handles: Some(false),
             stacking: Some(false),
             supervise: true,
             ..MountOptions::default()
@@ -196,6 +200,7 @@ mod tests {
             "transport=tcp",
             "passthrough",
             "passthrough=yes",
+            "handles=none",
             "stacking=maybe",
             "fsname",
             "fsname=",

@@ -57,7 +57,7 @@ pub struct Args {
 
     /// Mount options, as in fstab: ro, rw, allow_other, suid, nosuid, dev, nodev, exec, noexec, noatime, relatime,
     /// strictatime, diratime, nodiratime, sync, async, dirsync, nonempty, fsname=NAME, transport=auto|uring|dev,
-    /// threads=N, passthrough=on|off, stacking=on|off, supervise (survives the death of its process; slower).
+    /// threads=N, passthrough=on|off, handles=on|off, stacking=on|off, supervise (survives the death of its process; slower).
     #[arg(short = 'o', value_name = "WORDS")]
     pub options: Vec<String>,
 
@@ -439,6 +439,7 @@ fn fuse_options(locked: &Locked, options: &MountOptions) -> cofs_fuse::MountOpti
         // a FLUSH: to a FUSE server that is a handle which nobody flushes or syncs. MooseFS 3 then tells the size of
         // before for a while after the close, which would be taken for the file's, and our fsync is of another handle.
         passthrough: options.passthrough.unwrap_or_else(|| !locked.is_fuse_below()),
+        handles: options.handles.unwrap_or(true),
         stacked_below: locked.is_stacked_below(),
         stacking: options.stacking.unwrap_or(true),
         background: background().map(str::to_owned).collect(),
