@@ -71,12 +71,12 @@ pub struct MountOptions {
     pub transport: Transport,
     /// The kernel may do the I/O of large files itself, where this process may let it (`CAP_SYS_ADMIN`).
     pub passthrough: bool,
-    /// Files can be found by handles (`open_by_handle_at(2)`, NFS), after the kernel has forgotten them, too. Overlayfs holds on to what it finds
-    /// by them, which newer kernels then take for stale: `docs/design/fuse.md`.
-    pub handles: bool,
     /// The files that it does that on lie on a file system that lies on another one, such as an overlay. Then nothing can be stacked
     /// on this mount; otherwise it can be a layer of an overlay (the kernel allows a stack of two).
     pub stacked_below: bool,
+    /// Files can be found by handles (`open_by_handle_at(2)`, NFS), after the kernel has forgotten them, too. Overlayfs holds on to what it finds
+    /// by them, which newer kernels then take for stale: `docs/design/fuse.md`.
+    pub handles: bool,
     /// Workers may give way to busy clients on their CPUs (io_uring; needs `CAP_SYS_NICE`).
     pub stacking: bool,
     /// Names of this process's threads that work in the background. They give way too while workers do: an ordinary thread would

@@ -236,7 +236,7 @@ mod tests {
     #[test]
     fn a_modern_kernel_is_asked_for_everything_and_the_high_bits_travel_in_flags2() {
         let (settled, out) = settle(offer(u64::MAX), WISHES);
-        assert_eq!(settled.feature_names().len(), NAMES.len() - 1);
+        assert_eq!(settled.feature_names().len(), NAMES.len() - 1, "all but one of a pair");
         assert_eq!(out.flags2, (1 << 2) | (1 << 3) | (1 << 4) | (1 << 5) | (1 << 7) | (1 << 9));
         assert_eq!((out.max_pages, out.max_write, out.max_stack_depth), (256, 1 << 20, 2));
         let (settled, _) = settle(offer(u64::MAX), Wishes { transfer_bytes: 1 << 20, ..Wishes::default() });

@@ -28,8 +28,8 @@ pub(crate) struct Clock {
 
 impl Clock {
     pub(crate) fn now(&self) -> Timestamp {
-        let coarse = timestamp(clock_gettime(ClockId::RealtimeCoarse));
-        self.at(coarse, timestamp(clock_gettime(ClockId::Realtime)))
+        let (coarse, fine) = read();
+        self.at(coarse, fine)
     }
 
     /// What is stamped when the two clocks of the kernel show `coarse` and `fine`.
@@ -43,7 +43,8 @@ impl Clock {
 
     /// A file below carries `stamp`. One in the future (another machine's clock) is not believed.
     pub(crate) fn witness(&self, stamp: Timestamp) {
-        if stamp <= self.now() || stamp > timestamp(clock_gettime(ClockId::Realtime)) {
+        let (coarse, fine) = read();
+        if stamp <= self.at(coarse, fine) || stamp > fine {
             return;
         }
         let nanos = stamp.secs.checked_mul(NANOS).and_then(|secs| secs.checked_add(stamp.nanos.into()));
@@ -51,6 +52,12 @@ impl Clock {
             self.floor_nanos.fetch_max(nanos, Ordering::Relaxed);
         }
     }
+}
+
+/// The kernel's clocks, the coarse one and the fine one.
+fn read() -> (Timestamp, Timestamp) {
+    let coarse = timestamp(clock_gettime(ClockId::RealtimeCoarse));
+    (coarse, timestamp(clock_gettime(ClockId::Realtime)))
 }
 
 /// [`BEHIND_MAX`] before `time`.

@@ -69,6 +69,13 @@ pub enum RenameMode {
     },
 }
 
+impl RenameMode {
+    /// Whether what has the new name loses it.
+    pub const fn replaces(self) -> bool {
+        matches!(self, Self::Replace | Self::Whiteout { replace: true })
+    }
+}
+
 /// setxattr(2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum XattrMode {

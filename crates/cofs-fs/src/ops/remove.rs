@@ -38,8 +38,7 @@ impl<M: MetadataDriver> Cofs<M> {
         mode: RenameMode,
     ) -> FsResult<()> {
         self.check_writable()?;
-        let replaces = matches!(mode, RenameMode::Replace | RenameMode::Whiteout { replace: true });
-        let held = if replaces { self.hold_target(ctx, to).await? } else { None };
+        let held = if mode.replaces() { self.hold_target(ctx, to).await? } else { None };
         let done = self.rename_held(ctx, from, to, mode).await;
         self.linger(held).await.and(done)
     }

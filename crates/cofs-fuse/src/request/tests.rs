@@ -136,6 +136,15 @@ fn bad_names_have_the_errno_that_the_caller_deserves() {
 }
 
 #[test]
+fn what_has_no_name_is_looked_up_as_itself() {
+    for (name, expected) in [(&b".\0"[..], "Itself"), (b"/\0", "Itself"), (b"..\0", "Parent")] {
+        let bytes = message(opcode::LOOKUP, &[], name);
+        let parsed = parse(&Message::from_bytes(&bytes).unwrap(), EXT);
+        assert_eq!(format!("{parsed:?}"), format!("Ok(Lookup({expected}))"));
+    }
+}
+
+#[test]
 fn the_supplementary_group_is_found_behind_other_extensions() {
     let other = [abi::ExtHeader { size: 16, kind: 1 }.as_bytes(), &[0; 8]].concat();
     let groups = [
