@@ -106,11 +106,11 @@ impl Intake {
             let paused = self.changed.wait_for(&mut work, PAUSE).timed_out();
             // Compaction may have made room since.
             self.change_space(&mut work, |space| space.look_again(|bytes| self.take_back(bytes)));
-            if paused
-                && self.committed.load(Ordering::Relaxed) == before
-                && let Some(job) = self.job_of_pause(&work, room_to_make)
-            {
-                return Some(job);
+            if paused && self.committed.load(Ordering::Relaxed) == before {
+                self.pool.clear();
+                if let Some(job) = self.job_of_pause(&work, room_to_make) {
+                    return Some(job);
+                }
             }
         }
         None

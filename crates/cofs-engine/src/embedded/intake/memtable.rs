@@ -16,6 +16,7 @@ use parking_lot::{Mutex, RwLock};
 use super::{
     filter::{Filter, KeyHash},
     record::Logged,
+    values::{Pool, Values},
 };
 use crate::{Bytes, Change, Key};
 
@@ -26,11 +27,13 @@ struct Version {
     older: Option<Box<Version>>,
 }
 
-#[derive(Default)]
 struct Table {
     versions: BTreeMap<Key, Version>,
+    /// After `versions`, which refer to it.
+    values: Values,
     commits: u64,
-    bytes: usize,
+    /// Estimated; without what stands in `values`.
+    entries_bytes: usize,
     /// Changes that removed a key, whether or not it had a value.
     removals: usize,
     replayed: bool,
@@ -51,10 +54,15 @@ const ENTRY_OVERHEAD_BYTES: usize = 120;
 const JOURNAL_BYTES_PER_KEY: u64 = 64;
 
 impl Table {
-    fn put(&mut self, key: Key, value: Option<Bytes>, scans: &[u64]) {
+    fn new(values: Values) -> Self {
+        Self { versions: BTreeMap::new(), values, commits: 0, entries_bytes: 0, removals: 0, replayed: false }
+    }
+
+    fn put(&mut self, key: Key, value: Option<&Bytes>, scans: &[u64]) {
         let commit = self.commits;
         self.removals += usize::from(value.is_none());
-        self.bytes += ENTRY_OVERHEAD_BYTES + value.as_ref().map_or(0, Bytes::len);
+        let value = value.map(|value| self.values.keep(value));
+        self.entries_bytes += entry_bytes(value.as_ref());
         match self.versions.entry(key) {
             std::collections::btree_map::Entry::Vacant(vacant) => {
                 vacant.insert(Version { commit, value, older: None });
@@ -69,13 +77,17 @@ impl Table {
                     // A later change of the same commit: what it replaces nobody sees, what that kept stays.
                     newest.older = replaced.older;
                 } else {
-                    let bytes = ENTRY_OVERHEAD_BYTES + replaced.value.as_ref().map_or(0, Bytes::len);
-                    self.bytes = self.bytes.saturating_sub(bytes);
+                    let bytes = entry_bytes(replaced.value.as_ref());
+                    self.entries_bytes = self.entries_bytes.saturating_sub(bytes);
                     newest.older = replaced.older.filter(|_| !scans.is_empty());
                 }
             }
         }
     }
+}
+
+fn entry_bytes(value: Option<&Bytes>) -> usize {
+    ENTRY_OVERHEAD_BYTES + value.map_or(0, Values::own_bytes)
 }
 
 impl Version {
@@ -92,8 +104,14 @@ impl Version {
 impl Memtable {
     /// An empty one, for what a segment of so many bytes can hold.
     pub(in crate::embedded) fn of_segment(segment_bytes: u64) -> Self {
+        Self::with_pool(segment_bytes, Arc::default())
+    }
+
+    /// The same; its values stand in memory of the pool.
+    pub(super) fn with_pool(segment_bytes: u64, pool: Arc<Pool>) -> Self {
         let keys = usize::try_from(segment_bytes / JOURNAL_BYTES_PER_KEY).unwrap_or(usize::MAX);
-        Self { filter: Filter::for_keys(keys), table: RwLock::default(), scans: Mutex::default() }
+        let table = RwLock::new(Table::new(Values::new(pool)));
+        Self { filter: Filter::for_keys(keys), table, scans: Mutex::default() }
     }
 
     pub(in crate::embedded) fn apply(&self, changes: &[Change]) {
@@ -103,7 +121,7 @@ impl Memtable {
         for change in changes {
             self.filter.add(KeyHash::of(change.key()));
             match change {
-                Change::Put { key, value } => table.put(key.clone(), Some(value.clone()), &scans),
+                Change::Put { key, value } => table.put(key.clone(), Some(value), &scans),
                 Change::Delete { key } => table.put(key.clone(), None, &scans),
             }
         }
@@ -116,7 +134,7 @@ impl Memtable {
         table.replayed = true;
         for (key, value) in changes {
             self.filter.add(KeyHash::of(key.as_slice()));
-            table.put(key, value, &[]);
+            table.put(key, value.as_ref(), &[]);
         }
     }
 
@@ -125,12 +143,13 @@ impl Memtable {
         if !self.filter.may_have(hash) {
             return None;
         }
-        self.table.read().versions.get(key).map(|version| version.value.clone())
+        self.table.read().versions.get(key).map(|version| version.value.as_ref().map(Values::lend))
     }
 
     /// Bytes in memory, estimated.
     pub(super) fn bytes(&self) -> usize {
-        self.table.read().bytes
+        let table = self.table.read();
+        table.entries_bytes + table.values.bytes()
     }
 
     /// Keys that it gives a value.

@@ -25,6 +25,7 @@ mod segment;
 mod space;
 #[cfg(test)]
 mod tests;
+mod values;
 
 use std::{
     path::{Path, PathBuf},
@@ -44,6 +45,7 @@ use self::{
     record::Record,
     segment::{Header, Segment, Tail},
     space::Space,
+    values::Pool,
 };
 pub(super) use self::{
     drain::{Drain, THREAD as DRAIN_THREAD},
@@ -64,8 +66,8 @@ struct Layer {
 }
 
 impl Layer {
-    fn new(segment: Segment, segment_bytes: u64) -> Arc<Self> {
-        Arc::new(Self { segment, memtable: Arc::new(Memtable::of_segment(segment_bytes)) })
+    fn new(segment: Segment, segment_bytes: u64, pool: Arc<Pool>) -> Arc<Self> {
+        Arc::new(Self { segment, memtable: Arc::new(Memtable::with_pool(segment_bytes, pool)) })
     }
 }
 
@@ -131,6 +133,8 @@ pub(super) struct Intake {
     segment_bytes: u64,
     writer: Mutex<Writer>,
     layers: RwLock<Layers>,
+    /// For the memtables of layers to come.
+    pool: Arc<Pool>,
     work: Mutex<Work>,
     /// Whether the space in `work` is short, for commits, which do not lock that.
     short: AtomicBool,
@@ -162,11 +166,12 @@ impl Intake {
             found.free.push(slot);
         }
         let (slots, mut layers) = (found.slots, found.layers);
-        layers.push(Layer::new(segment, segment_bytes));
+        let pool = Arc::<Pool>::default();
+        layers.push(Layer::new(segment, segment_bytes, Arc::clone(&pool)));
         layers.reverse();
         let free = found.free.into_iter().map(|slot| Free { slot, generation: 0 }).collect();
         let work = Work { free, slots, newest: header.generation, ..Work::default() };
-        Ok(Self::new(directory, segment_bytes, layers, work, poison, true))
+        Ok(Self { pool, ..Self::new(directory, segment_bytes, layers, work, poison, true) })
     }
 
     /// There was no space to open the store, and the reserve, of so many bytes, was given up for that.
@@ -224,6 +229,7 @@ impl Intake {
                 unwritten: None,
             }),
             layers: RwLock::new(layers.into()),
+            pool: Arc::default(),
             work: Mutex::new(work),
             short: AtomicBool::new(false),
             changed: Condvar::new(),
@@ -286,7 +292,7 @@ impl Intake {
             let written = ended.segment.append_at(&mut Record::end(), &mut writer.tail);
             written.map_err(|error| self.poison(self.failed("ending a part of", &error)))?;
         }
-        let layer = Layer::new(segment, self.segment_bytes);
+        let layer = Layer::new(segment, self.segment_bytes, Arc::clone(&self.pool));
         writer.layer = Some(Arc::clone(&layer));
         writer.tail = Tail::default();
         // Under the drain's lock, or it might miss this between its look and its sleep.
