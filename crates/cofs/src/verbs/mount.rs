@@ -34,6 +34,7 @@ use crate::{
     volume::{
         config::{self, INLINE_MAX_DEFAULT},
         format::{self, Plan},
+        locality::Below,
         lock::Purpose,
         open::{Found, Locked, find},
     },
@@ -266,14 +267,15 @@ impl Service<'_> {
         if !locked.is_to_look() {
             drivers.placement.start_filler();
         }
+        let below = locked.below();
         let volume = VolumeParts {
             metadata: drivers.metadata,
             placement: drivers.placement,
             opens,
-            options: FsOptions { life: self.life, ..fs_options(&locked, self.options) },
+            options: FsOptions { life: self.life, ..fs_options(&locked, below, self.options) },
         };
         let fs = Arc::new(Cofs::open(volume)?);
-        let how = fuse_options(&locked, self.options);
+        let how = fuse_options(&locked, below, self.options);
         let made = match start {
             Start::Mount(dir) => {
                 let hand_on = |handover, point: &Path| self.hand_on(handover, point, &locked);
@@ -399,7 +401,7 @@ fn warn_of_what_is_not_had(options: &MountOptions, report: &MountReport) {
     }
 }
 
-fn fs_options(locked: &Locked, options: &MountOptions) -> FsOptions {
+fn fs_options(locked: &Locked, below: Below, options: &MountOptions) -> FsOptions {
     FsOptions {
         read_only: options.read_only,
         atime: match options.atime {
@@ -409,12 +411,12 @@ fn fs_options(locked: &Locked, options: &MountOptions) -> FsOptions {
         },
         owner_uid: geteuid().as_raw(),
         volume: locked.config.uuid.to_string(),
-        remote_below: locked.is_remote_below(),
+        remote_below: below.remote,
         life: 0,
     }
 }
 
-fn fuse_options(locked: &Locked, options: &MountOptions) -> cofs_fuse::MountOptions {
+fn fuse_options(locked: &Locked, below: Below, options: &MountOptions) -> cofs_fuse::MountOptions {
     let is_root = geteuid().is_root();
     cofs_fuse::MountOptions {
         fs_name: options.fsname.clone().map_or_else(|| locked.store.clone().into(), Into::into),
@@ -438,9 +440,9 @@ fn fuse_options(locked: &Locked, options: &MountOptions) -> cofs_fuse::MountOpti
         // The kernel opens a file of its own below for each open here, writes through that, and lets go of it without
         // a FLUSH: to a FUSE server that is a handle which nobody flushes or syncs. MooseFS 3 then tells the size of
         // before for a while after the close, which would be taken for the file's, and our fsync is of another handle.
-        passthrough: options.passthrough.unwrap_or_else(|| !locked.is_fuse_below()),
+        passthrough: options.passthrough.unwrap_or(!below.fuse),
         handles: options.handles.unwrap_or(true),
-        stacked_below: locked.is_stacked_below(),
+        stacked_below: below.stacked,
         stacking: options.stacking.unwrap_or(true),
         background: background().map(str::to_owned).collect(),
         survives: survives(options),

@@ -1,6 +1,8 @@
-//! Whether a directory or file lies on a file system that only this kernel serves.
+//! What kind of file system a directory or file lies on: one that only this kernel serves, FUSE, one on another.
 
-use std::os::fd::AsFd;
+use std::{os::fd::AsFd, path::PathBuf};
+
+use rustix::fs::{StatFs, fstatfs, statfs};
 
 /// Magic numbers of statfs(2). What is not listed counts as remote, which is the safe side: locks are watched
 /// longer, and calls below are expected to wait.
@@ -20,23 +22,40 @@ const ECRYPTFS: u64 = 0xf15f;
 /// FUSE_SUPER_MAGIC (`fs/fuse/inode.c` of Linux).
 const FUSE: u64 = 0x6573_5546;
 
+/// What some of several directories lie on.
+#[derive(Clone, Copy, Default)]
+pub struct Below {
+    /// Calls may have to wait for a network. What cannot be asked counts as remote, too.
+    pub remote: bool,
+    /// FUSE, such as the clients of GlusterFS, MooseFS and Ceph are.
+    pub fuse: bool,
+    /// A file system that lies on another one, as an overlay does, or may.
+    pub stacked: bool,
+}
+
+impl Below {
+    pub fn of(directories: impl IntoIterator<Item = PathBuf>) -> Self {
+        directories.into_iter().fold(Self::default(), |below, directory| {
+            let magic = statfs(&directory).ok().map(magic);
+            Self {
+                remote: below.remote || !magic.is_some_and(is_local_magic),
+                fuse: below.fuse || magic == Some(FUSE),
+                stacked: below.stacked || matches!(magic, Some(OVERLAY | ECRYPTFS | FUSE)),
+            }
+        })
+    }
+}
+
 /// What cannot be asked counts as remote, too.
 pub fn is_local(file: impl AsFd) -> bool {
-    let magic = magic_of(file);
-    LOCAL.iter().any(|(_, local)| Some(*local) == magic)
+    fstatfs(file).is_ok_and(|of| is_local_magic(magic(of)))
 }
 
-/// Whether another FUSE file system serves it.
-pub fn is_fuse(file: impl AsFd) -> bool {
-    magic_of(file) == Some(FUSE)
+fn is_local_magic(magic: u64) -> bool {
+    LOCAL.iter().any(|(_, local)| *local == magic)
 }
 
-/// Whether it lies on another file system, or may.
-pub fn is_stacked(file: impl AsFd) -> bool {
-    matches!(magic_of(file), Some(OVERLAY | ECRYPTFS | FUSE))
-}
-
-fn magic_of(file: impl AsFd) -> Option<u64> {
+fn magic(of: StatFs) -> u64 {
     // The field's type differs between architectures; magic numbers have 32 bits.
-    rustix::fs::fstatfs(file).ok().map(|stat| stat.f_type as u64 & 0xffff_ffff)
+    of.f_type as u64 & 0xffff_ffff
 }

@@ -1,7 +1,6 @@
 //! Opening a volume that exists: configuration, lock, engine, name space, pools.
 
 use std::{
-    fs::File,
     io,
     os::fd::OwnedFd,
     path::{Path, PathBuf},
@@ -15,7 +14,7 @@ use cofs_placement::Placement;
 
 use super::{
     config::Config,
-    locality::{is_fuse, is_local, is_stacked},
+    locality::Below,
     lock::{Purpose, StoreLock},
     parts::{open_engine, open_engine_to_look, open_placement, open_placement_to_look, refuse_foreign},
 };
@@ -140,26 +139,8 @@ impl Locked {
         format!("metadata in {}", self.config.meta_directory(&self.store).display())
     }
 
-    /// Whether any pool lies where calls may have to wait for a network.
-    pub fn is_remote_below(&self) -> bool {
-        self.any_pool(|directory| directory.is_none_or(|directory| !is_local(directory)))
-    }
-
-    /// Whether any pool lies on a FUSE file system, such as the clients of GlusterFS, MooseFS and Ceph are.
-    pub fn is_fuse_below(&self) -> bool {
-        self.any_pool(|directory| directory.is_some_and(is_fuse))
-    }
-
-    /// Whether any pool's file system lies on another one, as an overlay does.
-    pub fn is_stacked_below(&self) -> bool {
-        self.any_pool(|directory| directory.is_some_and(is_stacked))
-    }
-
-    /// Whether it holds for any pool's directory; `None` is one that cannot be opened.
-    fn any_pool(&self, holds: impl Fn(Option<&File>) -> bool) -> bool {
-        self.config.pools.iter().any(|pool| {
-            let directory = File::open(self.store.join(&pool.directory));
-            holds(directory.as_ref().ok())
-        })
+    /// What the pools lie on.
+    pub fn below(&self) -> Below {
+        Below::of(self.config.pools.iter().map(|pool| self.store.join(&pool.directory)))
     }
 }
