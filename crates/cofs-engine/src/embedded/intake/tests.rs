@@ -376,3 +376,25 @@ fn the_reserve_comes_back_though_there_is_nothing_to_do() {
     assert!(!intake.short.load(Ordering::Relaxed));
     assert_eq!(reserve::release(world.directory.path()), Some(bytes));
 }
+
+#[test]
+fn the_memory_of_values_is_given_back_in_a_pause() {
+    let mut world = World::new();
+    let intake = world.open();
+    world.make_ready(&intake);
+    let memtable = Memtable::with_pool(SEGMENT_BYTES, Arc::clone(&intake.pool));
+    memtable.apply(&[Change::put(b"key", vec![1; 100])]);
+    drop(memtable);
+    assert!(!intake.pool.is_empty());
+    thread::scope(|scope| {
+        let drain = scope.spawn(|| intake.next_job(false));
+        let from = Instant::now();
+        while !intake.pool.is_empty() && from.elapsed() < Duration::from_secs(60) {
+            thread::sleep(Duration::from_millis(10));
+        }
+        intake.work.lock().stopping = true;
+        intake.changed.notify_all();
+        assert!(drain.join().unwrap().is_none());
+    });
+    assert!(intake.pool.is_empty());
+}
