@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# A directory below that hangs: a volume whose pool lies on a file system (the null one) that is stopped for a while. Who reads or
+# A directory below that hangs: a volume whose pool, or metadata, lies on a file system (the null one) that is stopped for a while. Who reads or
 # writes what is there waits; nobody else does, be it on the same CPU, be it for a sync; and in the end nothing is lost.
 
 # More than there were ever threads for work that waits.
@@ -28,6 +28,7 @@ suite_hanging() {
         run_case "$CONFIG/hanging/bystanders" hanging_bystanders
         run_case "$CONFIG/hanging/umount" hanging_umount
         run_case "$CONFIG/hanging/fsck" "$COFS" fsck "$store"
+        run_case "$CONFIG/hanging/metadata" hanging_metadata "$BELOW/hanging-metadata"
     else
         fail "$CONFIG/hanging/mount" "does not serve; $LOGS/daemon.log"
     fi
@@ -144,6 +145,43 @@ hanging_bystanders() {
     kill -CONT "$HANGS"
     for descriptor in "${held[@]}"; do exec {descriptor}>&-; done
     for n in "${bystanders[@]}"; do wait "$n"; done
+    ((status == 0))
+}
+
+# hanging_metadata STORE: where it is the metadata that hang, who needs none but those in memory does not wait for others on his CPU who do.
+hanging_metadata() {
+    local store=$1 n far=() status=0
+    "$COFS" format "$store" --meta "$HANGING_BELOW/meta" >>"$LOGS/daemon.log" 2>&1
+    "$COFS" mount -d "$store" "$HANGING" -o "transport=$TRANSPORT"
+    mkdir "$HANGING/files"
+    # So many that most are in tables, of which a mount remembers nothing.
+    head -c 39M /dev/urandom >"$WORK/hanging-bytes"
+    (cd "$HANGING/files" && split -b 4000 -a 5 -d "$WORK/hanging-bytes" far-)
+    "$COFS" umount "$HANGING"
+    "$COFS" mount -d "$store" "$HANGING" -o "transport=$TRANSPORT"
+    HANGING_SERVES=$(pgrep -f -- "mount -d $store $HANGING")
+    DAEMONS+=("$HANGING_SERVES")
+    touch "$HANGING/files/near"
+    setfattr -n user.near -v yes "$HANGING/files/near"
+    echo 3 >/proc/sys/vm/drop_caches
+    hanging_stop
+    for n in 1 2 3 4; do
+        taskset -c 0 cmp "$HANGING/files/far-0000$n" <(tail -c "+$((n * 4000 + 1))" "$WORK/hanging-bytes" | head -c 4000) &
+        far+=($!)
+    done
+    sleep 0.5
+    # The kernel keeps no attributes of this kind, and asks.
+    for n in {1..20}; do
+        timeout --kill-after=5 60 taskset -c 0 getfattr --only-values -n user.near "$HANGING/files/near" || status=$?
+    done
+    hanging_all_wait "${far[@]}" || status=$?
+    kill -CONT "$HANGS"
+    for n in "${far[@]}"; do wait "$n" || status=$?; done
+    "$COFS" umount "$HANGING" || status=$?
+    wait_gone "$HANGING_SERVES" 300 || status=$?
+    forget DAEMONS "$HANGING_SERVES"
+    "$COFS" fsck "$store" || status=$?
+    rm -rf --one-file-system "$store" "$WORK/hanging-bytes"
     ((status == 0))
 }
 

@@ -5,7 +5,10 @@
 //! the task and yields, and the face's executor polls it again on a thread that may. A woken task is
 //! always polled by such a thread, so the operation simply goes on where it stood, with all it borrows.
 
-use std::{cell::Cell, future::poll_fn, task::Poll};
+use std::{cell::Cell, future::poll_fn, pin::pin, task::Poll};
+
+use cofs_metadata::AtOnce;
+use cofs_types::FsResult;
 
 thread_local! {
     static MAY_BLOCK: Cell<bool> = const { Cell::new(false) };
@@ -40,6 +43,25 @@ pub async fn blocking() {
         Poll::Pending
     })
     .await
+}
+
+/// Looks at an answer of the metadata driver that nobody may have to wait for, and moves to a thread that may wait if it would take that.
+/// Whatever else it is: the operation itself finds that out.
+pub async fn near<T>(answer: impl Future<Output = FsResult<T>>) {
+    if MAY_BLOCK.get() {
+        return;
+    }
+    let mut answer = pin!(answer);
+    let waits = poll_fn(|cx| {
+        let _at_once = AtOnce::enter();
+        Poll::Ready(match answer.as_mut().poll(cx) {
+            Poll::Ready(answer) => answer.is_err_and(|error| error.would_wait()),
+            Poll::Pending => true,
+        })
+    });
+    if waits.await {
+        blocking().await;
+    }
 }
 
 /// Runs a future to its end on this thread, which may wait: for tools and tests.

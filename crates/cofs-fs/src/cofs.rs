@@ -10,13 +10,22 @@ use std::{
 
 use cofs_metadata::{Answer, MetadataDriver, Node};
 use cofs_placement::Placement;
-use cofs_types::{Attributes, FileKind, FsError, FsResult, InodeId, Layout, PoolId};
+use cofs_types::{Attributes, FileKind, FsError, FsResult, InodeId, Layout, Name, PoolId};
 use parking_lot::Mutex;
 
 use crate::{
-    Entry, FaceAbilities, FsOptions, OpenTable, Passthrough, Recovered, Validity, blocking,
-    collector::Collector, ghosts::Ghosts, idle::IdleObjects, inherited::Inherited, learned::LearnedLayouts,
-    lingering::Lingering, listers::Listers, pace::Pace, recovery, stale_pages::StalePages,
+    Context, Entry, FaceAbilities, FsOptions, OpenTable, Passthrough, Recovered, Validity,
+    blocking::{blocking, near},
+    collector::Collector,
+    ghosts::Ghosts,
+    idle::IdleObjects,
+    inherited::Inherited,
+    learned::LearnedLayouts,
+    lingering::Lingering,
+    listers::Listers,
+    pace::Pace,
+    recovery,
+    stale_pages::StalePages,
 };
 
 /// What a volume is put together from.
@@ -161,6 +170,21 @@ impl<M: MetadataDriver> Cofs<M> {
     pub(crate) async fn before_call_below(&self) {
         if self.options.remote_below {
             blocking().await;
+        }
+    }
+
+    /// Before an operation on an inode: on a thread that may wait where it is not in memory.
+    pub(crate) async fn near(&self, ino: InodeId) {
+        if self.options.remote_metadata {
+            near(self.metadata.node(ino)).await;
+        }
+    }
+
+    /// The same for a name, and the directory, which is not asked for to know that a name is new.
+    pub(crate) async fn near_name(&self, ctx: &Context<'_>, parent: InodeId, name: &Name) {
+        if self.options.remote_metadata {
+            near(self.metadata.node(parent)).await;
+            near(self.metadata.lookup(&ctx.credentials, parent, name)).await;
         }
     }
 

@@ -6,7 +6,11 @@ use cofs_metadata::MetadataDriver;
 use cofs_types::{FsResult, InodeId, Layout};
 
 use crate::{
-    AtimeMode, Cofs, HandleId, blocking, handle::Handle, open_inode::OpenInode, open_object::OpenObject,
+    AtimeMode, Cofs, HandleId,
+    blocking::{blocking, near},
+    handle::Handle,
+    open_inode::OpenInode,
+    open_object::OpenObject,
 };
 
 /// Reads of objects from this size on are done on a thread that may wait, and writes where they are known to wait
@@ -22,6 +26,9 @@ impl<M: MetadataDriver> Cofs<M> {
         into: &mut [u8],
     ) -> FsResult<usize> {
         let inode = self.opened_by(ino, handle).await?;
+        if self.options.remote_metadata && self.object_of(&inode).await?.is_none() {
+            near(self.metadata.inline_read(ino, offset, into)).await;
+        }
         let count = self.read_open(&inode, offset, into).await?;
         if count > 0 && inode.atime_due() && !Handle::from_id(handle).no_atime() {
             self.touch(&inode).await;

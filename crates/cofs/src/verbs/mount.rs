@@ -412,6 +412,7 @@ fn fs_options(locked: &Locked, below: Below, options: &MountOptions) -> FsOption
         owner_uid: geteuid().as_raw(),
         volume: locked.config.uuid.to_string(),
         remote_below: below.remote,
+        remote_metadata: locked.is_metadata_remote(),
         life: 0,
     }
 }

@@ -139,6 +139,11 @@ impl Locked {
         format!("metadata in {}", self.config.meta_directory(&self.store).display())
     }
 
+    /// Whether a read of the metadata may have to wait for a network.
+    pub fn is_metadata_remote(&self) -> bool {
+        Below::of([self.config.meta_directory(&self.store)]).remote
+    }
+
     /// What the pools lie on.
     pub fn below(&self) -> Below {
         Below::of(self.config.pools.iter().map(|pool| self.store.join(&pool.directory)))
