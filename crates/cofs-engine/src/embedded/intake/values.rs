@@ -1,8 +1,8 @@
 //! The memory that a memtable's values stand in: one behind the other, in pieces that the memtables after it use again.
 //!
 //! All of a memtable's values go at once, when its segment is drained; where small files are written that is 100 MB a second and more. From the
-//! allocator each piece of it would be memory that the kernel has taken back and clears anew (a seventh of what a worker did for a file of 4 KiB;
-//! figures in ADR-0006). Values that were replaced stay until then: all of them together are no more than the segment.
+//! allocator it would be memory that no cache of the processor has, and some that the kernel has taken back and clears anew (figures in ADR-0006).
+//! Values that were replaced stay until then: all of them together are no more than the segment.
 
 use std::sync::Arc;
 
