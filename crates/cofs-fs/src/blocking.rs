@@ -45,11 +45,11 @@ pub async fn blocking() {
     .await
 }
 
-/// Looks at an answer of the metadata driver that nobody may have to wait for, and moves to a thread that may wait if it would take that.
-/// Whatever else it is: the operation itself finds that out.
-pub async fn near<T>(answer: impl Future<Output = FsResult<T>>) {
+/// Looks at an answer of the metadata driver that nobody may have to wait for, and moves to a thread that may wait if it would take that; tells
+/// whether. Whatever else the answer is: the operation itself finds that out.
+pub async fn near<T>(answer: impl Future<Output = FsResult<T>>) -> bool {
     if MAY_BLOCK.get() {
-        return;
+        return false;
     }
     let mut answer = pin!(answer);
     let waits = poll_fn(|cx| {
@@ -59,9 +59,11 @@ pub async fn near<T>(answer: impl Future<Output = FsResult<T>>) {
             Poll::Pending => true,
         })
     });
-    if waits.await {
+    let waits = waits.await;
+    if waits {
         blocking().await;
     }
+    waits
 }
 
 /// Runs a future to its end on this thread, which may wait: for tools and tests.

@@ -26,6 +26,7 @@ use crate::{
     pace::Pace,
     recovery,
     stale_pages::StalePages,
+    warmth::Warmth,
 };
 
 /// What a volume is put together from.
@@ -52,6 +53,7 @@ pub struct Cofs<M: MetadataDriver> {
     pub(crate) learned: LearnedLayouts,
     pub(crate) stale_pages: StalePages,
     pub(crate) pace: Pace,
+    pub(crate) warmth: Warmth,
     pub(crate) collector: Collector,
     pub(crate) recovered: Recovered,
     pub(crate) started: Instant,
@@ -100,6 +102,7 @@ impl<M: MetadataDriver> Cofs<M> {
             learned: LearnedLayouts::new(),
             stale_pages: StalePages::default(),
             pace: Pace::new(),
+            warmth: Warmth::new(),
             collector,
             recovered,
             started: Instant::now(),

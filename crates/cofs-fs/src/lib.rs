@@ -31,6 +31,7 @@ mod recovery;
 mod session;
 mod stale_pages;
 mod status;
+mod warmth;
 mod writing;
 
 pub use api::{

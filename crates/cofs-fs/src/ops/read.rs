@@ -1,6 +1,6 @@
 //! read(2), where it comes through the daemon.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Instant};
 
 use cofs_metadata::MetadataDriver;
 use cofs_types::{FsResult, InodeId, Layout};
@@ -26,12 +26,26 @@ impl<M: MetadataDriver> Cofs<M> {
         into: &mut [u8],
     ) -> FsResult<usize> {
         let inode = self.opened_by(ino, handle).await?;
-        if self.options.remote_metadata && self.object_of(&inode).await?.is_none() {
-            near(self.metadata.inline_read(ino, offset, into)).await;
-        }
-        let count = self.read_open(&inode, offset, into).await?;
+        let count = if self.options.remote_metadata && self.object_of(&inode).await?.is_none() {
+            self.read_far(&inode, offset, into).await?
+        } else {
+            self.read_open(&inode, offset, into).await?
+        };
         if count > 0 && inode.atime_due() && !Handle::from_id(handle).no_atime() {
             self.touch(&inode).await;
+        }
+        Ok(count)
+    }
+
+    /// Reads from a small file whose bytes may be on a network. In the engine's memory they are while they are new; and mostly the kernel has
+    /// them cached below, which only the time tells that it takes.
+    async fn read_far(&self, inode: &OpenInode, offset: u64, into: &mut [u8]) -> FsResult<usize> {
+        let warm = self.warmth.is_warm(Instant::now());
+        let moved = !warm && near(self.metadata.inline_read(inode.ino, offset, into)).await;
+        let begin = Instant::now();
+        let count = self.read_open(inode, offset, into).await?;
+        if warm || moved {
+            self.warmth.took(begin, Instant::now(), moved);
         }
         Ok(count)
     }
