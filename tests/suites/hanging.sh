@@ -148,12 +148,14 @@ hanging_bystanders() {
     ((status == 0))
 }
 
-# hanging_metadata STORE: where it is the metadata that hang, who needs none but those in memory does not wait for others on his CPU who do.
+# hanging_metadata STORE: where it is the metadata that hang, who needs none but those in memory does not wait for others on his CPU who do,
+# to read or to change something.
 hanging_metadata() {
     local store=$1 n far=() status=0
     "$COFS" format "$store" --meta "$HANGING_BELOW/meta" >>"$LOGS/daemon.log" 2>&1
     "$COFS" mount -d "$store" "$HANGING" -o "transport=$TRANSPORT"
-    mkdir "$HANGING/files"
+    # Those who make a file hold its directory's lock in the kernel meanwhile.
+    mkdir "$HANGING/files" "$HANGING/made"
     # So many that most are in tables, of which a mount remembers nothing.
     head -c 39M /dev/urandom >"$WORK/hanging-bytes"
     (cd "$HANGING/files" && split -b 4000 -a 5 -d "$WORK/hanging-bytes" far-)
@@ -167,6 +169,8 @@ hanging_metadata() {
     hanging_stop
     for n in 1 2 3 4; do
         taskset -c 0 cmp "$HANGING/files/far-0000$n" <(tail -c "+$((n * 4000 + 1))" "$WORK/hanging-bytes" | head -c 4000) &
+        far+=($!)
+        taskset -c 0 touch "$HANGING/made/$n" &
         far+=($!)
     done
     sleep 0.5

@@ -14,14 +14,12 @@
 //! model of a power cut), [`FaultEngine`] (any other engine, failing to order) and [`OverlayEngine`] (any other engine, only read, with
 //! the changes in memory). The same conformance suite runs against all of them (`tests/conformance.rs`).
 
-mod at_once;
 mod embedded;
 mod engine;
 mod fault;
 mod memory;
 mod overlay;
 
-pub use at_once::AtOnce;
 pub use embedded::{BACKGROUND_THREADS, EmbeddedEngine, EmbeddedOptions, KeyShape};
 pub use engine::{
     Batch, Bytes, Change, Durability, Engine, EngineError, EngineHealth, EngineStats, Guard, Key, Outcome,

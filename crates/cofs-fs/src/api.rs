@@ -2,7 +2,8 @@
 //! answered by [`crate::Cofs`] (and by the null file system of the benches).
 //!
 //! Every operation is an `async fn` that completes on its first poll wherever it can. What truly waits
-//! calls [`crate::blocking`] first: its future then moves to a thread that may wait, and goes on there.
+//! calls [`crate::blocking`] first: its future then moves to a thread that may wait, and goes on there. Over a network anything
+//! may wait; there the face serves each request on such a thread from its beginning.
 
 use std::{future::Future, os::fd::BorrowedFd, sync::Arc, time::Duration};
 

@@ -5,10 +5,7 @@
 //! the task and yields, and the face's executor polls it again on a thread that may. A woken task is
 //! always polled by such a thread, so the operation simply goes on where it stood, with all it borrows.
 
-use std::{cell::Cell, future::poll_fn, pin::pin, task::Poll};
-
-use cofs_metadata::AtOnce;
-use cofs_types::FsResult;
+use std::{cell::Cell, future::poll_fn, task::Poll};
 
 thread_local! {
     static MAY_BLOCK: Cell<bool> = const { Cell::new(false) };
@@ -45,25 +42,10 @@ pub async fn blocking() {
     .await
 }
 
-/// Looks at an answer of the metadata driver that nobody may have to wait for, and moves to a thread that may wait if it would take that; tells
-/// whether. Whatever else the answer is: the operation itself finds that out.
-pub async fn near<T>(answer: impl Future<Output = FsResult<T>>) -> bool {
-    if MAY_BLOCK.get() {
-        return false;
-    }
-    let mut answer = pin!(answer);
-    let waits = poll_fn(|cx| {
-        let _at_once = AtOnce::enter();
-        Poll::Ready(match answer.as_mut().poll(cx) {
-            Poll::Ready(answer) => answer.is_err_and(|error| error.would_wait()),
-            Poll::Pending => true,
-        })
-    });
-    let waits = waits.await;
-    if waits {
-        blocking().await;
-    }
-    waits
+/// Runs `begin` as if this thread must not wait: for what can only be left where it does.
+pub fn at_once<T>(begin: impl FnOnce() -> T) -> T {
+    let _here = BlockingThread { before: MAY_BLOCK.replace(false), _not_send: std::marker::PhantomData };
+    begin()
 }
 
 /// Runs a future to its end on this thread, which may wait: for tools and tests.

@@ -10,23 +10,13 @@ use std::{
 
 use cofs_metadata::{Answer, MetadataDriver, Node};
 use cofs_placement::Placement;
-use cofs_types::{Attributes, FileKind, FsError, FsResult, InodeId, Layout, Name, PoolId};
+use cofs_types::{Attributes, FileKind, FsError, FsResult, InodeId, Layout, PoolId};
 use parking_lot::Mutex;
 
 use crate::{
-    Context, Entry, FaceAbilities, FsOptions, OpenTable, Passthrough, Recovered, Validity,
-    blocking::{blocking, near},
-    collector::Collector,
-    ghosts::Ghosts,
-    idle::IdleObjects,
-    inherited::Inherited,
-    learned::LearnedLayouts,
-    lingering::Lingering,
-    listers::Listers,
-    pace::Pace,
-    recovery,
-    stale_pages::StalePages,
-    warmth::Warmth,
+    Entry, FaceAbilities, FsOptions, OpenTable, Passthrough, Recovered, Validity, blocking,
+    collector::Collector, ghosts::Ghosts, idle::IdleObjects, inherited::Inherited, learned::LearnedLayouts,
+    lingering::Lingering, listers::Listers, pace::Pace, recovery, stale_pages::StalePages,
 };
 
 /// What a volume is put together from.
@@ -53,7 +43,6 @@ pub struct Cofs<M: MetadataDriver> {
     pub(crate) learned: LearnedLayouts,
     pub(crate) stale_pages: StalePages,
     pub(crate) pace: Pace,
-    pub(crate) warmth: Warmth,
     pub(crate) collector: Collector,
     pub(crate) recovered: Recovered,
     pub(crate) started: Instant,
@@ -102,7 +91,6 @@ impl<M: MetadataDriver> Cofs<M> {
             learned: LearnedLayouts::new(),
             stale_pages: StalePages::default(),
             pace: Pace::new(),
-            warmth: Warmth::new(),
             collector,
             recovered,
             started: Instant::now(),
@@ -169,28 +157,6 @@ impl<M: MetadataDriver> Cofs<M> {
         if self.options.read_only { Err(FsError::ReadOnly) } else { Ok(()) }
     }
 
-    /// Before a short call below: moves to a thread that may wait where such a call may.
-    pub(crate) async fn before_call_below(&self) {
-        if self.options.remote_below {
-            blocking().await;
-        }
-    }
-
-    /// Before an operation on an inode: on a thread that may wait where it is not in memory.
-    pub(crate) async fn near(&self, ino: InodeId) {
-        if self.options.remote_metadata {
-            near(self.metadata.node(ino)).await;
-        }
-    }
-
-    /// The same for a name, and the directory, which is not asked for to know that a name is new.
-    pub(crate) async fn near_name(&self, ctx: &Context<'_>, parent: InodeId, name: &Name) {
-        if self.options.remote_metadata {
-            near(self.metadata.node(parent)).await;
-            near(self.metadata.lookup(&ctx.credentials, parent, name)).await;
-        }
-    }
-
     /// The attributes of a node as they stand now, and how long they may be believed.
     pub(crate) async fn attributes_of(&self, answer: Answer<Node>) -> FsResult<(Attributes, Duration)> {
         let Answer { value: node, valid_for } = answer;
@@ -201,6 +167,7 @@ impl<M: MetadataDriver> Cofs<M> {
         if let Some(inode) = self.opens.get(ino) {
             let mut state = inode.shared().await;
             if state.object_tells() && self.options.remote_below {
+                // From there whoever is killed can be let go.
                 drop(state);
                 blocking().await;
                 state = inode.shared().await;

@@ -11,8 +11,7 @@ use cofs_types::{
 
 use crate::{
     Cofs, Context, DirSink, Entry, FaceAbilities, FileSystem, HandleId, ListOf, Opened, OpenedDirectory,
-    Space, Stat, WriteFlags,
-    blocking::{blocking, near},
+    Space, Stat, WriteFlags, blocking,
 };
 
 #[rustfmt::skip]
@@ -27,15 +26,12 @@ impl<M: MetadataDriver> FileSystem for Cofs<M> {
     }
 
     async fn lookup(&self, ctx: &Context<'_>, parent: InodeId, name: &Name) -> FsResult<Entry> {
-        self.near_name(ctx, parent, name).await;
         self.do_lookup(ctx, parent, name).await
     }
     async fn lookup_self(&self, ino: InodeId) -> FsResult<Entry> {
-        self.near(ino).await;
         self.do_lookup_self(ino).await
     }
     async fn lookup_parent(&self, ino: InodeId) -> FsResult<Entry> {
-        self.near(ino).await;
         self.do_lookup_parent(ino).await
     }
     fn forget(&self, ino: InodeId, _count: u64) -> bool {
@@ -51,88 +47,61 @@ impl<M: MetadataDriver> FileSystem for Cofs<M> {
         self.forget_inherited(ino).await;
     }
     async fn make(&self, ctx: &Context<'_>, parent: InodeId, name: &Name, new: NewInode<'_>) -> FsResult<Entry> {
-        self.near_name(ctx, parent, name).await;
         self.do_make(ctx, parent, name, &new).await
     }
     async fn link(&self, ctx: &Context<'_>, ino: InodeId, parent: InodeId, name: &Name) -> FsResult<Entry> {
-        self.near(ino).await;
-        self.near_name(ctx, parent, name).await;
         self.do_link(ctx, ino, parent, name).await
     }
     async fn unlink(&self, ctx: &Context<'_>, parent: InodeId, name: &Name) -> FsResult<()> {
-        self.near_name(ctx, parent, name).await;
         self.do_unlink(ctx, parent, name).await
     }
     async fn rmdir(&self, ctx: &Context<'_>, parent: InodeId, name: &Name) -> FsResult<()> {
-        self.near_name(ctx, parent, name).await;
         self.do_rmdir(ctx, parent, name).await
     }
     async fn rename(&self, ctx: &Context<'_>, from: (InodeId, &Name), to: (InodeId, &Name), mode: RenameMode) -> FsResult<()> {
-        self.near_name(ctx, from.0, from.1).await;
-        self.near_name(ctx, to.0, to.1).await;
         self.do_rename(ctx, from, to, mode).await
     }
     async fn readlink(&self, ino: InodeId) -> FsResult<Bytes> {
-        self.near(ino).await;
         let target = self.metadata.readlink(ino).await?.value;
         self.touch_directory(ino).await;
         Ok(target)
     }
 
     async fn getattr(&self, ino: InodeId, _handle: Option<HandleId>) -> FsResult<Stat> {
-        self.near(ino).await;
         self.do_getattr(ino).await
     }
     async fn setattr(&self, ctx: &Context<'_>, ino: InodeId, handle: Option<HandleId>, change: &SetAttributes) -> FsResult<Stat> {
-        self.near(ino).await;
         self.do_setattr(ctx, ino, handle, change).await
     }
     async fn getxattr(&self, ctx: &Context<'_>, ino: InodeId, name: &XattrName) -> FsResult<Bytes> {
-        if self.options.remote_metadata {
-            near(self.metadata.getxattr(&ctx.credentials, ino, name)).await;
-        }
         self.do_getxattr(ctx, ino, name).await
     }
     async fn setxattr(&self, ctx: &Context<'_>, ino: InodeId, name: &XattrName, value: &[u8], mode: XattrMode, kill_set_gid: bool) -> FsResult<()> {
-        self.near(ino).await;
         self.do_setxattr(ctx, ino, name, value, mode, kill_set_gid).await
     }
     async fn listxattr(&self, ctx: &Context<'_>, ino: InodeId) -> FsResult<Bytes> {
-        if self.options.remote_metadata {
-            near(self.metadata.listxattr(ino)).await;
-        }
         self.do_listxattr(ctx, ino).await
     }
     async fn removexattr(&self, ctx: &Context<'_>, ino: InodeId, name: &XattrName) -> FsResult<()> {
-        self.near(ino).await;
         self.do_removexattr(ctx, ino, name).await
     }
     async fn access(&self, ctx: &Context<'_>, ino: InodeId, mask: u32) -> FsResult<()> {
-        self.near(ino).await;
         self.metadata.access(&ctx.credentials, ino, mask).await.map(|_| ())
     }
 
     async fn create(&self, ctx: &Context<'_>, parent: InodeId, name: &Name, new: NewInode<'_>, flags: OpenFlags) -> FsResult<(Entry, Opened)> {
-        self.near_name(ctx, parent, name).await;
         self.do_create(ctx, parent, name, &new, &flags).await
     }
     async fn tmpfile(&self, ctx: &Context<'_>, parent: InodeId, new: NewInode<'_>, flags: OpenFlags) -> FsResult<(Entry, Opened)> {
-        self.near(parent).await;
         self.do_tmpfile(ctx, parent, &new, &flags).await
     }
     async fn open(&self, ctx: &Context<'_>, ino: InodeId, flags: OpenFlags) -> FsResult<Opened> {
-        self.near(ino).await;
         self.do_open(ctx, ino, &flags).await
     }
     async fn read(&self, ino: InodeId, handle: HandleId, offset: u64, into: &mut [u8]) -> FsResult<usize> {
         self.do_read(ino, handle, offset, into).await
     }
     async fn write(&self, ino: InodeId, handle: HandleId, offset: u64, data: &[u8], flags: WriteFlags) -> FsResult<usize> {
-        self.near(ino).await;
-        if self.options.remote_metadata {
-            // The record that it may have to add to.
-            near(self.metadata.inline_read(ino, offset.saturating_sub(1), &mut [0])).await;
-        }
         self.do_write(ino, handle, offset, data, flags).await
     }
     async fn flush(&self, _ino: InodeId, _handle: HandleId) -> FsResult<()> {
@@ -143,15 +112,12 @@ impl<M: MetadataDriver> FileSystem for Cofs<M> {
         self.do_fsync(ino, handle, data_only).await
     }
     async fn release(&self, ino: InodeId, handle: HandleId) -> FsResult<()> {
-        self.near(ino).await;
         self.do_release(ino, handle).await
     }
     async fn fallocate(&self, ctx: &Context<'_>, ino: InodeId, handle: HandleId, mode: FallocateMode, offset: u64, len: u64) -> FsResult<()> {
-        self.near(ino).await;
         self.do_fallocate(ctx, ino, handle, mode, offset, len).await
     }
     async fn lseek(&self, ino: InodeId, handle: HandleId, offset: u64, whence: SeekWhence) -> FsResult<u64> {
-        self.near(ino).await;
         self.do_lseek(ino, handle, offset, whence).await
     }
     async fn copy_range(&self, ctx: &Context<'_>, from: (InodeId, HandleId, u64), to: (InodeId, HandleId, u64), len: u64) -> FsResult<u64> {
@@ -159,14 +125,9 @@ impl<M: MetadataDriver> FileSystem for Cofs<M> {
     }
 
     async fn opendir(&self, ctx: &Context<'_>, ino: InodeId) -> FsResult<OpenedDirectory> {
-        self.near(ino).await;
         self.do_opendir(ctx, ino).await
     }
     async fn readdir(&self, ctx: &Context<'_>, ino: InodeId, _handle: HandleId, of: ListOf, sink: &mut DirSink<'_>) -> FsResult<()> {
-        if self.options.remote_metadata {
-            // What it reads cannot be begun anew.
-            blocking().await;
-        }
         self.do_readdir(ctx, ino, of, sink).await
     }
     async fn releasedir(&self, _ino: InodeId, _handle: HandleId) -> FsResult<()> {

@@ -110,7 +110,7 @@ impl<M: MetadataDriver> Cofs<M> {
             let open = self.opens.get(ino).filter(|_| life == self.options.life);
             return open.ok_or(FsError::BadHandle);
         }
-        let inode = self.claim(ino).await?;
+        let inode = self.opens.claim(ino)?;
         match self.inherit(&inode).await {
             Ok(true) => Ok(inode),
             Ok(false) => self.unclaim(ino).await.map(|()| inode),
@@ -136,7 +136,6 @@ impl<M: MetadataDriver> Cofs<M> {
         let Some(inode) = self.opens.get(ino).filter(|_| Handle::from_id(handle).writes()) else {
             return Ok(());
         };
-        self.before_call_below().await;
         let mut state = inode.exclusive().await;
         if state.opens > 0 && state.writers == 0 && state.writing.is_some() && !self.opens.is_unlinked(ino) {
             return self.settle(ino, &mut state, true).await;
@@ -183,7 +182,7 @@ impl<M: MetadataDriver> Cofs<M> {
         if self.placement.is_in_order() {
             return left.and(self.release_unlinked(ino).await);
         }
-        self.close_idle(ino).await;
+        self.close_idle(ino);
         // Of an inode from before a crash: see the collector's invariants.
         self.collector.release_later(ino);
         left

@@ -31,14 +31,13 @@ mod recovery;
 mod session;
 mod stale_pages;
 mod status;
-mod warmth;
 mod writing;
 
 pub use api::{
     BackingId, Context, DataPath, DirEntry, DirSink, Entry, FaceAbilities, FileSystem, HandleId, ListOf,
     Opened, OpenedDirectory, Passthrough, Recall, Space, Stat, Validity, WriteFlags,
 };
-pub use blocking::{BlockingThread, blocking, run};
+pub use blocking::{BlockingThread, at_once, blocking, run};
 pub use cofs::{Cofs, VolumeParts};
 pub use open_table::OpenTable;
 pub use options::{AtimeMode, FsOptions};

@@ -40,11 +40,9 @@ pub struct FsOptions {
     pub owner_uid: u32,
     /// The volume's identity, for `cofs.status`.
     pub volume: String,
-    /// The pools are on a network file system: every operation on an object may wait, so that it is done on
-    /// a thread that may. On local file systems short ones are done where the request came in.
+    /// The pools are on a network file system, whose calls take as long as it wants: nobody is made to wait for one who need not, and who is
+    /// killed while he looks can be let go.
     pub remote_below: bool,
-    /// The metadata are on a network file system: an operation whose metadata are not in memory is done on a thread that may wait.
-    pub remote_metadata: bool,
     /// How often the mount has been taken over from a process that has ended: 0 for one that this process has made. Handles carry
     /// it, so that those of earlier lives are known (`crate::inherited`).
     pub life: u32,

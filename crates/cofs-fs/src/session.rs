@@ -11,7 +11,7 @@ use cofs_placement::ObjectFile;
 use cofs_types::{Attributes, FsError, FsResult, InodeId, Layout, ObjectId, Timestamp, failpoint};
 
 use crate::{
-    Cofs, blocking,
+    Cofs,
     cofs::check_regular,
     learned::Ending,
     open_inode::{Born, OpenInode, State, Writing},
@@ -23,17 +23,7 @@ use crate::{
 pub(crate) const SET_ID_BITS: u16 = 0o6000;
 
 impl<M: MetadataDriver> Cofs<M> {
-    /// Enters the table. To be followed by [`unclaim`](Self::unclaim), whatever happens.
-    pub(crate) async fn claim(&self, ino: InodeId) -> FsResult<Arc<OpenInode>> {
-        let inode = self.opens.claim(ino)?;
-        if self.options.remote_below {
-            // The first open may have to open the object, which takes as long as the network wants.
-            blocking().await;
-        }
-        Ok(inode)
-    }
-
-    /// Gives the claim back; the last one of an unlinked inode releases it.
+    /// Gives back a claim on the [table](crate::OpenTable); the last one of an unlinked inode releases it.
     pub(crate) async fn unclaim(&self, ino: InodeId) -> FsResult<()> {
         if self.opens.unclaim(ino) == Unclaimed::LastOfUnlinked {
             self.release_unlinked(ino).await?;
@@ -43,7 +33,7 @@ impl<M: MetadataDriver> Cofs<M> {
 
     /// The last close of an inode without a name.
     pub(crate) async fn release_unlinked(&self, ino: InodeId) -> FsResult<()> {
-        self.close_idle(ino).await;
+        self.close_idle(ino);
         while !self.metadata.release_unlinked(ino).await?.value {
             // Somebody has opened it again, without the mark, and may have closed it meanwhile.
             if self.opens.mark_unlinked(ino) {
@@ -65,11 +55,8 @@ impl<M: MetadataDriver> Cofs<M> {
     }
 
     /// Closes the object that is kept for a file nobody has open.
-    pub(crate) async fn close_idle(&self, ino: InodeId) {
-        if let Some(object) = self.idle.take_any(ino) {
-            self.before_call_below().await;
-            drop(object);
-        }
+    pub(crate) fn close_idle(&self, ino: InodeId) {
+        drop(self.idle.take_any(ino));
     }
 
     /// Joins the opens of an inode, whose lock the caller holds. Errors: `Stale` if it is gone.

@@ -1,4 +1,4 @@
-//! Pools over a network: no call below is made on a thread that must not wait, whatever the operation.
+//! Pools over a network: who need not wait for them does not, and who is killed can be let go.
 
 mod common;
 
@@ -7,12 +7,9 @@ use std::{
     task::{Context as Polling, Poll, Waker},
 };
 
-use cofs_fs::{FileSystem, FsOptions, ListOf, WriteFlags, run};
+use cofs_fs::{FileSystem, FsOptions, ListOf, run};
 use cofs_placement::{Fault, Operation};
-use cofs_types::{
-    FallocateMode, FsResult, InodeId, RenameMode, SeekWhence, SetAttributes, SetTime, Timestamp, XattrMode,
-    XattrName,
-};
+use cofs_types::{FsResult, InodeId};
 use common::*;
 
 /// Polls once, as a worker does, while each call below fails; then lets the operation come to its end.
@@ -29,8 +26,9 @@ fn begins_without_the_pool<T>(world: &World, what: &str, operation: impl Future<
     }
 }
 
+/// They can be left when whoever asks is killed, which he cannot where they are begun on the thread that answers him.
 #[test]
-fn what_the_pool_must_be_asked_is_asked_on_a_thread_that_may_wait() {
+fn looks_and_syncs_ask_nothing_below_before_they_may_wait() {
     let world = World::new();
     let volume = world.mount_with(FsOptions { remote_below: true, ..FsOptions::default() });
     let (ino, file) = volume.create("a");
@@ -38,52 +36,12 @@ fn what_the_pool_must_be_asked_is_asked_on_a_thread_that_may_wait() {
     volume.write(ino, file, 0, &bytes);
     assert!(volume.writing(ino), "its object tells");
     let fs = &volume.fs;
-    let size = |len: u64| SetAttributes { size_bytes: Some(len), ..SetAttributes::default() };
-    let times = SetAttributes {
-        mtime: Some(SetTime::To(Timestamp { secs: 5, nanos: 0 })),
-        ..SetAttributes::default()
-    };
-    let mode = SetAttributes { permissions: Some(0o600), ..SetAttributes::default() };
-    let mut into = vec![0; 100];
-
     let stat = begins_without_the_pool(&world, "getattr", fs.getattr(ino, None));
     assert_eq!(stat.attributes.size_bytes, bytes.len() as u64);
-    begins_without_the_pool(&world, "lookup", fs.lookup(&CONTEXT, InodeId::ROOT, name("a")));
-    begins_without_the_pool(&world, "lookup of .", fs.lookup_self(ino));
-    begins_without_the_pool(&world, "chmod", fs.setattr(&CONTEXT, ino, None, &mode));
-    let set = begins_without_the_pool(&world, "utimes", fs.setattr(&CONTEXT, ino, None, &times));
-    assert_eq!(set.attributes.mtime.secs, 5);
-    begins_without_the_pool(
-        &world,
-        "truncate",
-        fs.setattr(&CONTEXT, ino, None, &size(INLINE_MAX as u64 * 2)),
-    );
-    begins_without_the_pool(&world, "link", fs.link(&CONTEXT, ino, InodeId::ROOT, name("b")));
-    begins_without_the_pool(&world, "read", fs.read(ino, file.handle, 0, &mut into));
-    let flags = WriteFlags { kill_set_id: true, ..WriteFlags::default() };
-    begins_without_the_pool(&world, "write", fs.write(ino, file.handle, 0, b"x", flags));
-    let allocate = FallocateMode::Allocate { keep_size: false };
-    begins_without_the_pool(&world, "fallocate", fs.fallocate(&CONTEXT, ino, file.handle, allocate, 0, 10));
-    begins_without_the_pool(&world, "lseek", fs.lseek(ino, file.handle, 0, SeekWhence::Data));
     begins_without_the_pool(&world, "fsync", fs.fsync(ino, Some(file.handle), false));
     begins_without_the_pool(&world, "statfs", fs.statfs());
-    let user = XattrName::new(b"user.a").unwrap();
-    begins_without_the_pool(
-        &world,
-        "setxattr",
-        fs.setxattr(&CONTEXT, ino, user, b"v", XattrMode::Set, false),
-    );
-    let again = begins_without_the_pool(&world, "open", fs.open(&CONTEXT, ino, RW));
-    begins_without_the_pool(&world, "release", fs.release(ino, again.handle));
-    begins_without_the_pool(&world, "last release", fs.release(ino, file.handle));
-    let first = begins_without_the_pool(&world, "first open", fs.open(&CONTEXT, ino, RO));
-    begins_without_the_pool(&world, "read again", fs.read(ino, first.handle, 0, &mut into));
-    begins_without_the_pool(&world, "release", fs.release(ino, first.handle));
-    begins_without_the_pool(&world, "truncate by path", fs.setattr(&CONTEXT, ino, None, &size(1)));
-    let (from, to) = ((InodeId::ROOT, name("a")), (InodeId::ROOT, name("c")));
-    begins_without_the_pool(&world, "rename", fs.rename(&CONTEXT, from, to, RenameMode::Replace));
-    begins_without_the_pool(&world, "unlink", fs.unlink(&CONTEXT, InodeId::ROOT, name("b")));
-    begins_without_the_pool(&world, "unlink", fs.unlink(&CONTEXT, InodeId::ROOT, name("c")));
+    begins_without_the_pool(&world, "syncfs", fs.syncfs());
+    volume.close(ino, file);
 }
 
 /// A listing asks nothing below, and rather says nothing of a file than what may be old: the kernel takes its size from what it is told.

@@ -17,7 +17,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use cofs_fs::FileSystem;
+use cofs_fs::{BlockingThread, FileSystem};
 use cofs_types::limits;
 use parking_lot::{Condvar, Mutex};
 use rustix::{
@@ -364,6 +364,9 @@ impl<F: FileSystem> DevFuse<F> {
 
     fn work(&self) {
         become_worker();
+        // The one that drains what comes beside io_uring is alone.
+        let waits = self.service.over_network && !self.unhurried;
+        let _may_wait = waits.then(BlockingThread::enter);
         while let Some(task) = self.task() {
             match task.poll(&task.clone().into()) {
                 Polled::Waits => {}

@@ -12,7 +12,7 @@ use std::{
     task::{Poll, Waker},
 };
 
-use cofs_fs::{Context, FileSystem, HandleId, Recall};
+use cofs_fs::{Context, FileSystem, HandleId, Recall, at_once, blocking};
 use cofs_types::{Authority, Credentials, InodeId};
 
 use crate::{
@@ -55,12 +55,18 @@ pub(crate) struct Service<F> {
     pub interrupts: Arc<Interrupts>,
     pub forgets: Arc<Forgets>,
     pub pool: Arc<Pool>,
+    /// See [`crate::MountOptions::over_network`].
+    pub over_network: bool,
 }
 
 impl<F: FileSystem> Service<F> {
     /// Serves the request in `frame`; `None` when there is nobody to answer.
     pub async fn serve<B: Frame>(&self, frame: &mut B) -> Option<Answer> {
         let header = frame.message()?.header;
+        if self.over_network && !request::is_unanswered(header.opcode) {
+            // On a worker that must not wait for others' sake, nothing is begun.
+            blocking().await;
+        }
         let outcome = match unpanicked(self.reply(frame)).await {
             Ok(Reply::None) => return None,
             Ok(reply) => reply.place(frame.answer()),
@@ -119,7 +125,7 @@ impl<F: FileSystem> Service<F> {
     /// Mostly it is answered at once. Where it would have to wait it is dropped, as it has done nothing but look, and looks
     /// anew in the pool, where it can be left: on the way that nearly all take nothing is allocated.
     async fn look(&self, header: &InHeader, look: Look) -> Result<Reply, Errno> {
-        if let Poll::Ready(outcome) = polled_once(look.at(&*self.fs)) {
+        if let Poll::Ready(outcome) = at_once(|| polled_once(look.at(&*self.fs))) {
             return outcome;
         }
         let fs = self.fs.clone();

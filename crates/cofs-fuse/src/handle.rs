@@ -204,7 +204,7 @@ fn prepare_uring(options: &MountOptions) -> Result<uring::Prepared, String> {
     match options.transport {
         _ if options.survives => Err(SURVIVES.into()),
         Transport::DevFuse => Err("asked for by option".into()),
-        Transport::Auto | Transport::Uring => uring::Prepared::new(),
+        Transport::Auto | Transport::Uring => uring::Prepared::new(options.over_network),
     }
 }
 

@@ -20,6 +20,7 @@ use std::{
     time::Duration,
 };
 
+use cofs_fs::at_once;
 use parking_lot::{Condvar, Mutex};
 
 use crate::{
@@ -129,7 +130,8 @@ impl Interrupts {
         pool: &Arc<Pool>,
     ) -> Outcome {
         // There may be nothing to wait for. Polled again it tells its next poller's waker.
-        if let Poll::Ready(outcome) = work.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+        if let Poll::Ready(outcome) = at_once(|| work.as_mut().poll(&mut Context::from_waker(Waker::noop())))
+        {
             return outcome;
         }
         let wait = Arc::new(Wait::default());

@@ -66,7 +66,7 @@ pub struct MountOptions {
     pub dir_sync: bool,
     /// Mount over a directory that has entries: they are hidden while the mount stands.
     pub non_empty: bool,
-    /// Workers on `/dev/fuse`; `None`: one per CPU.
+    /// Workers on `/dev/fuse`; `None`: one per CPU, or over a network one for each request in hand.
     pub threads: Option<usize>,
     pub transport: Transport,
     /// The kernel may do the I/O of large files itself, where this process may let it (`CAP_SYS_ADMIN`).
@@ -82,6 +82,9 @@ pub struct MountOptions {
     /// Names of this process's threads that work in the background. They give way too while workers do: an ordinary thread would
     /// starve those.
     pub background: Vec<String>,
+    /// Whatever the file system does may have to wait for a network. Then each request in hand has a worker of its own, which waits itself, so
+    /// that nobody else does; otherwise few serve many, and the file system says where it may wait ([`cofs_fs::blocking`]).
+    pub over_network: bool,
     /// The mount is to outlive this process, with its open files and its requests in hand: another process holds what
     /// [`crate::mount_handing_on`] gives, and a later one goes on with it ([`crate::resume`]). `/dev/fuse` serves, and all bytes
     /// go through this process: see `docs/design/fuse.md`.
@@ -110,6 +113,7 @@ impl Default for MountOptions {
             stacked_below: false,
             stacking: true,
             background: Vec::new(),
+            over_network: false,
             survives: false,
         }
     }

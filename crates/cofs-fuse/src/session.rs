@@ -7,7 +7,7 @@ use std::{
 };
 
 use cofs_fs::{FaceAbilities, FileSystem, Passthrough, Recall};
-use cofs_types::{Authority, FsResult};
+use cofs_types::{Authority, FsResult, limits};
 
 use crate::{
     abi::init,
@@ -64,12 +64,14 @@ impl<F: FileSystem> Session<F> {
             interrupts: interrupts.clone(),
             forgets: Arc::default(),
             pool: pool.clone(),
+            over_network: options.over_network,
         });
         let reader = DevFuse::new(service.clone(), device.clone(), pool.clone(), settled.transfer_bytes)
             .map_err(MountError::Device)?;
         let interrupts = interrupts.start().map_err(MountError::Thread)?;
         let recalls = notifier.start(device.clone()).map_err(MountError::Thread)?;
-        let threads = options.threads.unwrap_or_else(cpus).max(1);
+        let usual = if options.over_network { limits::FUSE_TASKS_MAX } else { cpus() };
+        let threads = options.threads.unwrap_or(usual).max(1);
         let stacking = options.stacking.then(|| options.background.clone());
         let survives = options.survives;
         let resumes = resumes.is_some() && settled.has(init::HAS_RESEND);

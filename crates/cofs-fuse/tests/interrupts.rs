@@ -16,6 +16,7 @@ use std::{
     thread::JoinHandle,
 };
 
+use cofs_fuse::{MountOptions, Transport};
 use common::{Mounted, TRANSPORTS, eventually, gated, on_each};
 
 extern "C" fn nothing(_: libc::c_int) {}
@@ -90,9 +91,10 @@ fn who_waits_for_a_lock_is_interrupted_by_a_signal() {
 }
 
 /// A mount whose syncs wait until they are let go, how many do, and what lets one go.
-fn gated_mount(on: cofs_fuse::Transport) -> Option<(Mounted, Arc<AtomicUsize>, mpsc::Sender<()>)> {
+fn gated_mount(on: Transport, over_network: bool) -> Option<(Mounted, Arc<AtomicUsize>, mpsc::Sender<()>)> {
     let (fs, waiting, open) = gated();
-    Some((Mounted::new(on, fs)?, waiting, open))
+    let options = MountOptions { over_network, ..MountOptions::default() };
+    Some((Mounted::with(on, fs, options)?, waiting, open))
 }
 
 /// sync(1) of one file is an fsync(2) in a process of its own.
@@ -103,8 +105,8 @@ fn syncs(path: &Path) -> Child {
 /// Forty callers of `command` wait and are killed, one after the other: more than there are places in a queue of io_uring.
 fn killed_callers_leave_their_places(slow_looks: bool, command: impl Fn(&Mounted) -> Command) {
     const KILLED: usize = 40;
-    for transport in TRANSPORTS {
-        let Some((on, waiting, open)) = gated_mount(transport) else { continue };
+    for (transport, over_network) in TRANSPORTS.into_iter().flat_map(|on| [(on, false), (on, true)]) {
+        let Some((on, waiting, open)) = gated_mount(transport, over_network) else { continue };
         File::create(on.path("f")).unwrap();
         on.fs.slow_looks.store(slow_looks, Ordering::SeqCst);
         for number in 1..=KILLED {
@@ -151,7 +153,7 @@ fn who_is_killed_need_not_wait_for_the_space() {
 #[test]
 fn who_waits_for_attributes_gets_them() {
     for transport in TRANSPORTS {
-        let Some((on, waiting, open)) = gated_mount(transport) else { continue };
+        let Some((on, waiting, open)) = gated_mount(transport, false) else { continue };
         fs::write(on.path("f"), "four").unwrap();
         on.fs.slow_looks.store(true, Ordering::SeqCst);
         let looks = [("stat", ["--cached=never", "-c%s"]), ("stat", ["-f", "-c%S"])];
@@ -176,7 +178,7 @@ fn who_waits_for_attributes_gets_them() {
 fn a_sync_goes_on_for_a_caller_who_survives_his_signals() {
     survive_usr1();
     for transport in TRANSPORTS {
-        let Some((on, waiting_below, open)) = gated_mount(transport) else { continue };
+        let Some((on, waiting_below, open)) = gated_mount(transport, false) else { continue };
         let file = File::create(on.path("f")).unwrap();
         // `File::sync_all` would hide an EINTR.
         let (survivor, signal) = waiting(move || rustix::fs::fsync(&file));

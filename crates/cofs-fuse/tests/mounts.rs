@@ -310,9 +310,9 @@ fn policies(name: &str) -> Vec<i32> {
 #[test]
 #[ignore = "run by other tests in a process of its own"]
 fn stack_in_this_process() {
-    for wanted in [true, false] {
+    for (wanted, over_network) in [(true, false), (true, true), (false, false)] {
         let fs = NullFs::new(false, || std::thread::sleep(std::time::Duration::from_millis(20)));
-        let options = MountOptions { stacking: wanted, ..Default::default() };
+        let options = MountOptions { stacking: wanted, over_network, ..Default::default() };
         let Some(on) = Mounted::with(Transport::Uring, fs, options) else { return };
         if let (true, Err(reason)) = (wanted, &on.mount().report().stacking) {
             return eprintln!("SKIPPED: {reason}");

@@ -4,6 +4,7 @@ mod common;
 
 use std::{
     fs::{self, File},
+    os::unix::fs::symlink,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -12,9 +13,9 @@ use std::{
     thread::{JoinHandle, spawn},
 };
 
-use cofs_fuse::Transport;
+use cofs_fuse::{MountOptions, Transport};
 use cofs_types::limits;
-use common::{Mounted, TRANSPORTS, eventually, gated};
+use common::{Mounted, eventually, gated};
 use rustix::thread::CpuSet;
 
 /// The calling thread on one CPU, until this is dropped.
@@ -36,31 +37,51 @@ impl Drop for Pinned {
     }
 }
 
-/// A mount whose syncs wait at a gate.
+/// Both transports, as they serve what tells where it waits, and over a network, where it does not.
+const KINDS: [(Transport, bool); 4] = [
+    (Transport::DevFuse, false),
+    (Transport::DevFuse, true),
+    (Transport::Uring, false),
+    (Transport::Uring, true),
+];
+
+/// A mount whose syncs wait at a gate, and over a network its links.
 struct Gated {
     on: Mounted,
+    over_network: bool,
     waiting: Arc<AtomicUsize>,
     open: mpsc::Sender<()>,
 }
 
 impl Gated {
-    fn new(transport: Transport) -> Option<Self> {
+    fn new((transport, over_network): (Transport, bool)) -> Option<Self> {
         let (fs, waiting, open) = gated();
-        Some(Self { on: Mounted::new(transport, fs)?, waiting, open })
+        fs.slow_links.store(over_network, Ordering::Relaxed);
+        let options = MountOptions { over_network, ..MountOptions::default() };
+        Some(Self { on: Mounted::with(transport, fs, options)?, over_network, waiting, open })
     }
 
-    /// So many callers on that CPU. Each has his own file: the kernel has one sync of a file at a time.
-    fn sync(&self, callers: usize, cpu: usize) -> Vec<JoinHandle<()>> {
-        let file = |number| File::create(self.on.path(&format!("slow{cpu}-{number}"))).unwrap();
+    /// So many callers that wait, on that CPU. Each has his own file: the kernel has one sync of a file at a time, and keeps a link's text.
+    fn wait(&self, callers: usize, cpu: usize) -> Vec<JoinHandle<()>> {
+        let make = |number| {
+            let path = self.on.path(&format!("slow{cpu}-{number}"));
+            if self.over_network {
+                symlink("text", &path).unwrap();
+                Box::new(move || drop(fs::read_link(path).unwrap())) as Box<dyn FnOnce() + Send>
+            } else {
+                let file = File::create(path).unwrap();
+                Box::new(move || file.sync_all().unwrap())
+            }
+        };
         // All of them before the first one waits.
-        let files: Vec<File> = (0..callers).map(file).collect();
-        let caller = |file: File| {
+        let calls: Vec<_> = (0..callers).map(make).collect();
+        let caller = |call: Box<dyn FnOnce() + Send>| {
             spawn(move || {
                 let _pinned = Pinned::to(cpu).unwrap();
-                file.sync_all().unwrap();
+                call();
             })
         };
-        files.into_iter().map(caller).collect()
+        calls.into_iter().map(caller).collect()
     }
 
     fn waits(&self, wanted: usize) {
@@ -91,9 +112,9 @@ const NEARLY_ALL: usize = limits::FUSE_QUEUE_DEPTH - 1;
 
 #[test]
 fn a_hanging_directory_below_holds_up_nobody_else_on_the_same_cpu() {
-    for transport in TRANSPORTS {
-        let Some(gated) = Gated::new(transport) else { continue };
-        let callers = gated.sync(NEARLY_ALL, 0);
+    for kind in KINDS {
+        let Some(gated) = Gated::new(kind) else { continue };
+        let callers = gated.wait(NEARLY_ALL, 0);
         gated.waits(NEARLY_ALL);
         let pinned = Pinned::to(0);
         gated.quick_work();
@@ -104,10 +125,10 @@ fn a_hanging_directory_below_holds_up_nobody_else_on_the_same_cpu() {
 
 #[test]
 fn other_slow_work_goes_on_beside_work_that_hangs() {
-    for transport in TRANSPORTS {
-        let Some(gated) = Gated::new(transport) else { continue };
+    for kind in KINDS {
+        let Some(gated) = Gated::new(kind) else { continue };
         let another = File::create(gated.on.path("another")).unwrap();
-        let callers = gated.sync(NEARLY_ALL, 0);
+        let callers = gated.wait(NEARLY_ALL, 0);
         gated.waits(NEARLY_ALL);
         // It comes to the gate, too: it has a thread.
         let another = spawn(move || another.sync_all().unwrap());
@@ -123,10 +144,10 @@ fn a_cpu_whose_queue_is_full_of_what_waits_holds_up_no_other_cpu() {
         Transport::Uring => (3 * limits::FUSE_QUEUE_DEPTH, limits::FUSE_QUEUE_DEPTH),
         _ => (limits::FUSE_TASKS_MAX - 2, limits::FUSE_TASKS_MAX - 2),
     };
-    for transport in TRANSPORTS {
-        let Some(gated) = Gated::new(transport) else { continue };
-        let (callers, places) = all(transport);
-        let callers = gated.sync(callers, 0);
+    for kind in KINDS {
+        let Some(gated) = Gated::new(kind) else { continue };
+        let (callers, places) = all(kind.0);
+        let callers = gated.wait(callers, 0);
         gated.waits(places);
         match Pinned::to(1) {
             Some(_pinned) => gated.quick_work(),
@@ -138,23 +159,25 @@ fn a_cpu_whose_queue_is_full_of_what_waits_holds_up_no_other_cpu() {
 
 #[test]
 fn a_cpu_that_the_mount_may_not_use_has_places_for_what_waits_and_what_is_quick() {
-    let Some(pinned) = Pinned::to(1) else {
-        return eprintln!("SKIPPED: this machine has one CPU for us");
-    };
-    let Some(gated) = Gated::new(Transport::Uring) else { return };
-    drop(pinned);
-    let callers = gated.sync(limits::FUSE_STRAY_QUEUE_DEPTH - 1, 0);
-    gated.waits(limits::FUSE_STRAY_QUEUE_DEPTH - 1);
-    let pinned = Pinned::to(0);
-    gated.quick_work();
-    drop(pinned);
-    gated.end(callers);
+    for kind in KINDS.into_iter().filter(|kind| kind.0 == Transport::Uring) {
+        let Some(pinned) = Pinned::to(1) else {
+            return eprintln!("SKIPPED: this machine has one CPU for us");
+        };
+        let Some(gated) = Gated::new(kind) else { return };
+        drop(pinned);
+        let callers = gated.wait(limits::FUSE_STRAY_QUEUE_DEPTH - 1, 0);
+        gated.waits(limits::FUSE_STRAY_QUEUE_DEPTH - 1);
+        let pinned = Pinned::to(0);
+        gated.quick_work();
+        drop(pinned);
+        gated.end(callers);
+    }
 }
 
 #[test]
 fn more_that_wait_than_there_are_places_anywhere_all_come_to_their_end() {
-    for transport in TRANSPORTS {
-        let Some(gated) = Gated::new(transport) else { continue };
+    for kind in KINDS {
+        let Some(gated) = Gated::new(kind) else { continue };
         let files = |number| File::create(gated.on.path(&format!("all{number}"))).unwrap();
         let files: Vec<File> = (0..160).map(files).collect();
         let callers = files.into_iter().map(|file| spawn(move || file.sync_all().unwrap())).collect();
@@ -166,8 +189,8 @@ fn more_that_wait_than_there_are_places_anywhere_all_come_to_their_end() {
 
 #[test]
 fn what_forgets_leave_to_be_done_holds_up_nobody_and_takes_one_thread() {
-    for transport in TRANSPORTS {
-        let Some(gated) = Gated::new(transport) else { continue };
+    for kind in KINDS {
+        let Some(gated) = Gated::new(kind) else { continue };
         let file = File::create(gated.on.path("another")).unwrap();
         gated.on.fs.slow_forgets.store(true, Ordering::Relaxed);
         // More than there are threads, or places.
@@ -181,7 +204,7 @@ fn what_forgets_leave_to_be_done_holds_up_nobody_and_takes_one_thread() {
         let another = spawn(move || file.sync_all().unwrap());
         gated.waits(2);
         // All of them, and those of the quick work.
-        let Gated { on, open, waiting } = gated;
+        let Gated { on, open, waiting, .. } = gated;
         drop(open);
         another.join().unwrap();
         eventually("all are done", || waiting.load(Ordering::SeqCst) > 2 * limits::BLOCKING_THREADS_MAX);

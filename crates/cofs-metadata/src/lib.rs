@@ -17,7 +17,7 @@ mod sync_group;
 mod ticker;
 
 pub use answer::Answer;
-pub use cofs_engine::{AtOnce, EngineHealth, EngineStats};
+pub use cofs_engine::{EngineHealth, EngineStats};
 pub use cofs_namespace::{
     Fate, ListedEntry, Node, OpenInodes, Removed, Renamed, Settled, VolumeOptions, WithNodes,
 };

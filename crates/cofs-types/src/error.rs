@@ -71,11 +71,6 @@ impl FsError {
         }
     }
 
-    /// The answer is not in memory, and was wanted without waiting.
-    pub fn would_wait(&self) -> bool {
-        matches!(self, Self::Backing { source, .. } if source.kind() == io::ErrorKind::WouldBlock)
-    }
-
     pub fn corrupt(what: impl Into<Arc<str>>) -> Self {
         Self::Corrupt(what.into())
     }

@@ -39,8 +39,6 @@ pub(super) fn errno(error: &rocksdb::Error) -> Option<Errno> {
     let text: &str = error.as_ref();
     let told = TEXTS.iter().find(|(words, _)| text.contains(words)).map(|(_, errno)| *errno);
     match (error.kind(), told) {
-        // It was wanted at once.
-        (rocksdb::ErrorKind::Incomplete, _) => Some(Errno::WOULDBLOCK),
         (rocksdb::ErrorKind::Corruption, None | Some(Errno::NOENT)) => Some(Errno::UCLEAN),
         (rocksdb::ErrorKind::IOError, None) => Some(Errno::IO),
         _ => told,

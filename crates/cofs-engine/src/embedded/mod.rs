@@ -37,7 +37,7 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use rocksdb::{Cache, DB, ReadOptions, ReadTier, properties};
+use rocksdb::{Cache, DB, ReadOptions, properties};
 use smallvec::SmallVec;
 
 pub use options::{EmbeddedOptions, KeyShape};
@@ -45,9 +45,7 @@ pub use options::{EmbeddedOptions, KeyShape};
 /// Names of the threads that work behind the commits: making tables, and compacting them (RocksDB's own name).
 pub const BACKGROUND_THREADS: &[&str] = &[intake::DRAIN_THREAD, "rocksdb:low"];
 
-use crate::{
-    AtOnce, Batch, Bytes, Durability, Engine, EngineError, EngineStats, Guard, Outcome, Show, Visit,
-};
+use crate::{Batch, Bytes, Durability, Engine, EngineError, EngineStats, Guard, Outcome, Show, Visit};
 use error::{engine_error, from_errno};
 use intake::{Drain, Intake};
 use manifest::NotesLength;
@@ -67,8 +65,6 @@ pub struct EmbeddedEngine {
     read_options: ReadOptions,
     /// For large values: the kernel has them cached, above and below.
     uncached: ReadOptions,
-    /// For who will not wait.
-    at_once: ReadOptions,
     records: Arc<Records>,
     poison: Arc<Poison>,
     block_cache: Cache,
@@ -118,8 +114,7 @@ impl EmbeddedEngine {
         }
         let family = self.family()?;
         let wanted = missing.iter().map(|(key, _)| *key);
-        let values =
-            self.db.batched_multi_get_cf_opt(family, wanted, false, self.reading(&self.read_options));
+        let values = self.db.batched_multi_get_cf_opt(family, wanted, false, &self.read_options);
         for ((key, slot), value) in missing.into_iter().zip(values) {
             let value = value.map_err(|e| engine_error("reading the metadata", &e))?;
             self.records.fill(ticket, key, value.as_deref());
@@ -132,24 +127,18 @@ impl EmbeddedEngine {
     fn show_below(&self, keys: &[(usize, &[u8])], see: Show<'_>) -> Result<(), EngineError> {
         let failed = |error| engine_error("reading the metadata", &error);
         if let &[(at, key)] = keys {
-            see(at, self.db.get_pinned_opt(key, self.reading(&self.uncached)).map_err(failed)?.as_deref());
+            see(at, self.db.get_pinned_opt(key, &self.uncached).map_err(failed)?.as_deref());
             return Ok(());
         }
         if keys.is_empty() {
             return Ok(());
         }
         let wanted = keys.iter().map(|(_, key)| *key);
-        let values =
-            self.db.batched_multi_get_cf_opt(self.family()?, wanted, false, self.reading(&self.uncached));
+        let values = self.db.batched_multi_get_cf_opt(self.family()?, wanted, false, &self.uncached);
         keys.iter().zip(values).try_for_each(|((at, _), value)| {
             see(*at, value.map_err(failed)?.as_deref());
             Ok(())
         })
-    }
-
-    /// With these options, if this thread may wait.
-    fn reading<'a>(&'a self, options: &'a ReadOptions) -> &'a ReadOptions {
-        if AtOnce::is_wanted() { &self.at_once } else { options }
     }
 
     /// The only one.
@@ -160,7 +149,7 @@ impl EmbeddedEngine {
     }
 
     fn get_below(&self, ticket: Option<Ticket>, key: &[u8]) -> Result<Option<Bytes>, EngineError> {
-        let value = self.db.get_pinned_opt(key, self.reading(&self.read_options));
+        let value = self.db.get_pinned_opt(key, &self.read_options);
         let value = value.map_err(|e| engine_error("reading the metadata", &e))?;
         self.records.fill(ticket, key, value.as_deref());
         Ok(value.map(|value| Bytes::copy_from_slice(&value)))
@@ -208,9 +197,6 @@ impl Engine for EmbeddedEngine {
         }
         let mut options = ReadOptions::default();
         options.set_iterate_upper_bound(end);
-        if AtOnce::is_wanted() {
-            options.set_read_tier(ReadTier::BlockCache);
-        }
         let (mut overlay, mut below) = self.intake.look(start, end, || self.db.raw_iterator_opt(options));
         below.seek(start);
         loop {

@@ -15,9 +15,7 @@ use std::{
     sync::Arc,
 };
 
-use rocksdb::{
-    Cache, ColumnFamilyDescriptor, DB, DEFAULT_COLUMN_FAMILY_NAME, Options, ReadOptions, ReadTier,
-};
+use rocksdb::{Cache, ColumnFamilyDescriptor, DB, DEFAULT_COLUMN_FAMILY_NAME, Options, ReadOptions};
 use rustix::io::Errno;
 
 use super::{
@@ -76,8 +74,6 @@ impl Parts {
             options.fill_cache(cached);
             options
         };
-        let mut at_once = reading(true);
-        at_once.set_read_tier(ReadTier::BlockCache);
         EmbeddedEngine {
             _drain: self.drain,
             intake: self.intake,
@@ -85,7 +81,6 @@ impl Parts {
             _notes_length: (!options.read_only).then(|| NotesLength(options.directory.clone())),
             read_options: reading(true),
             uncached: reading(false),
-            at_once,
             records: self.records,
             poison: self.poison,
             block_cache,

@@ -6,7 +6,7 @@ use cofs_metadata::{Answer, MetadataDriver, Node};
 use cofs_types::{Credentials, FsError, FsResult, InodeId, SetAttributes, failpoint};
 
 use crate::{
-    Cofs, Context, HandleId, Stat, blocking,
+    Cofs, Context, HandleId, Stat,
     open_inode::{OpenInode, State, Writing},
     ops::truncate::Cut,
     session::SET_ID_BITS,
@@ -75,12 +75,6 @@ impl<M: MetadataDriver> Cofs<M> {
     ) -> FsResult<Answer<Node>> {
         if let Some(inode) = self.opens.get(ino) {
             let mut state = inode.exclusive().await;
-            if state.object_tells() && self.options.remote_below {
-                // Its times are the object's.
-                drop(state);
-                blocking().await;
-                state = inode.exclusive().await;
-            }
             if state.opens > 0 {
                 self.set_attributes_locked(c, &inode, &mut state, change).await?;
                 drop(state);

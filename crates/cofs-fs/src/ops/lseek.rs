@@ -15,7 +15,6 @@ impl<M: MetadataDriver> Cofs<M> {
     ) -> FsResult<u64> {
         let inode = self.opened_by(ino, handle).await?;
         if let Some(object) = self.object_of(&inode).await? {
-            self.before_call_below().await;
             return object.file.seek(whence, offset);
         }
         // An inline file is all data, which is always a right answer (lseek(2)).

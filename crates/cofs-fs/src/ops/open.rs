@@ -20,7 +20,7 @@ impl<M: MetadataDriver> Cofs<M> {
         if flags.access.writes() || flags.truncate {
             self.check_writable()?;
         }
-        let inode = self.claim(ino).await?;
+        let inode = self.opens.claim(ino)?;
         let opened = self.open_claimed(ctx, &inode, flags).await;
         if opened.is_err() {
             self.unclaim(ino).await?;
@@ -89,7 +89,6 @@ impl<M: MetadataDriver> Cofs<M> {
         }
         let Some(inode) = self.opens.get(ino) else { return Err(FsError::BadHandle) };
         let handle = Handle::from_id(handle);
-        self.before_call_below().await;
         let mut state = inode.exclusive().await;
         state.execs = state.execs.saturating_sub(u32::from(handle.execs()));
         let left = self.leave(&inode, &mut state, handle.writes()).await;

@@ -1,16 +1,12 @@
 //! read(2), where it comes through the daemon.
 
-use std::{sync::Arc, time::Instant};
+use std::sync::Arc;
 
 use cofs_metadata::MetadataDriver;
 use cofs_types::{FsResult, InodeId, Layout};
 
 use crate::{
-    AtimeMode, Cofs, HandleId,
-    blocking::{blocking, near},
-    handle::Handle,
-    open_inode::OpenInode,
-    open_object::OpenObject,
+    AtimeMode, Cofs, HandleId, blocking, handle::Handle, open_inode::OpenInode, open_object::OpenObject,
 };
 
 /// Reads of objects from this size on are done on a thread that may wait, and writes where they are known to wait
@@ -26,26 +22,9 @@ impl<M: MetadataDriver> Cofs<M> {
         into: &mut [u8],
     ) -> FsResult<usize> {
         let inode = self.opened_by(ino, handle).await?;
-        let count = if self.options.remote_metadata && self.object_of(&inode).await?.is_none() {
-            self.read_far(&inode, offset, into).await?
-        } else {
-            self.read_open(&inode, offset, into).await?
-        };
+        let count = self.read_open(&inode, offset, into).await?;
         if count > 0 && inode.atime_due() && !Handle::from_id(handle).no_atime() {
             self.touch(&inode).await;
-        }
-        Ok(count)
-    }
-
-    /// Reads from a small file whose bytes may be on a network. In the engine's memory they are while they are new; and mostly the kernel has
-    /// them cached below, which only the time tells that it takes.
-    async fn read_far(&self, inode: &OpenInode, offset: u64, into: &mut [u8]) -> FsResult<usize> {
-        let warm = self.warmth.is_warm(Instant::now());
-        let moved = !warm && near(self.metadata.inline_read(inode.ino, offset, into)).await;
-        let begin = Instant::now();
-        let count = self.read_open(inode, offset, into).await?;
-        if warm || moved {
-            self.warmth.took(begin, Instant::now(), moved);
         }
         Ok(count)
     }
@@ -59,7 +38,9 @@ impl<M: MetadataDriver> Cofs<M> {
                 Layout::Object(_) => Arc::clone(state.object()?),
             }
         };
-        self.before_io(into.len()).await;
+        if into.len() >= LONG_IO_BYTES {
+            blocking().await;
+        }
         object.file.read_at(into, offset)
     }
 
@@ -69,13 +50,6 @@ impl<M: MetadataDriver> Cofs<M> {
         match state.layout {
             Layout::Inline => Ok(None),
             Layout::Object(_) => Ok(Some(Arc::clone(state.object()?))),
-        }
-    }
-
-    /// Before `bytes` are read from or written to an object.
-    pub(crate) async fn before_io(&self, bytes: usize) {
-        if self.options.remote_below || bytes >= LONG_IO_BYTES {
-            blocking().await;
         }
     }
 

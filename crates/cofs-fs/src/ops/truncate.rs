@@ -37,7 +37,7 @@ impl<M: MetadataDriver> Cofs<M> {
         if by_path && ctx.credentials.authority == Authority::Unchecked {
             self.metadata.access(&ctx.credentials, ino, WRITE_MASK).await?;
         }
-        let inode = self.claim(ino).await?;
+        let inode = self.opens.claim(ino)?;
         let done = self.truncate_claimed(&ctx.credentials, &inode, cut).await;
         self.unclaim(ino).await.and(done)
     }

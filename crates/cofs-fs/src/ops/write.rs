@@ -98,7 +98,7 @@ impl<M: MetadataDriver> Cofs<M> {
     /// On this thread, as long as the directory below does not make it wait.
     async fn write_object(&self, object: &OpenObject, offset: u64, data: &[u8]) -> FsResult<()> {
         let long = data.len() >= LONG_IO_BYTES;
-        if self.options.remote_below || (long && !self.pace.is_brisk(Instant::now())) {
+        if long && !self.pace.is_brisk(Instant::now()) {
             blocking().await;
         }
         let begin = Instant::now();

@@ -43,6 +43,9 @@ pub struct NullFs {
     /// To look at attributes and space takes as long as a sync.
     #[allow(dead_code, reason = "for the tests, which share this file")]
     pub slow_looks: AtomicBool,
+    /// To read a link takes as long as a sync, and does not say so before: as anything does over a network.
+    #[allow(dead_code, reason = "for the tests, which share this file")]
+    pub slow_links: AtomicBool,
     /// A FORGET leaves something to be done that takes as long as a sync.
     #[allow(dead_code, reason = "for the tests, which share this file")]
     pub slow_forgets: AtomicBool,
@@ -61,6 +64,7 @@ impl NullFs {
             relatime: AtomicBool::new(false),
             backing: Mutex::default(),
             slow_looks: AtomicBool::new(false),
+            slow_links: AtomicBool::new(false),
             slow_forgets: AtomicBool::new(false),
             abilities: Mutex::default(),
             detached: AtomicUsize::new(0),
@@ -317,6 +321,9 @@ impl FileSystem for NullFs {
     }
 
     async fn readlink(&self, ino: InodeId) -> FsResult<Bytes> {
+        if self.slow_links.load(Ordering::Relaxed) {
+            (self.on_sync)();
+        }
         match &self.node(ino)?.lock().content {
             Content::Target(target) => Ok(Bytes::copy_from_slice(target)),
             _ => Err(FsError::InvalidArgument("no symlink")),

@@ -12,6 +12,7 @@ mod stacking;
 mod worker;
 
 use std::{
+    collections::BTreeMap,
     sync::{Arc, mpsc},
     thread::JoinHandle,
 };
@@ -27,7 +28,7 @@ use crate::{
     dispatch::Service,
     executor::{Pool, Rest, Work, become_worker},
 };
-use cofs_fs::FileSystem;
+use cofs_fs::{BlockingThread, FileSystem};
 
 const ENABLED: &str = "/sys/module/fuse/parameters/enable_uring";
 /// Why nobody stacks where `/dev/fuse` serves.
@@ -35,8 +36,8 @@ pub(crate) const NOT_PINNED: &str = "only io_uring's workers stay on a CPU";
 
 /// Whom a worker tells how it gets on.
 struct Listener {
-    /// Whether it has all it needs; its post, where it is pinned.
-    ready: mpsc::Sender<Result<Option<Arc<Post>>, String>>,
+    /// Whether it has all it needs; its CPU and its post, where it is pinned.
+    ready: mpsc::Sender<Result<Option<(usize, Arc<Post>)>, String>>,
     /// Whether the kernel took its entries.
     registered: mpsc::Sender<Result<(), String>>,
 }
@@ -49,8 +50,8 @@ struct Waiting {
 /// Workers with all they need, waiting for a connection. Dropped, they end.
 pub(crate) struct Prepared {
     workers: Vec<Waiting>,
-    /// The posts of the pinned ones, and what they ring.
-    posts: Vec<Arc<Post>>,
+    /// The posts of the pinned ones by CPU, and what they ring.
+    posts: BTreeMap<usize, Vec<Arc<Post>>>,
     alarm: Arc<Alarm>,
     registered: mpsc::Receiver<Result<(), String>>,
     pub transfer_bytes: usize,
@@ -64,21 +65,22 @@ pub(crate) struct Running {
 }
 
 impl Prepared {
-    /// Errors: why there can be no io_uring here, in words for the report.
-    pub fn new() -> Result<Self, String> {
+    /// With `crews`, for requests that may all have to wait. Errors: why there can be no io_uring here, in words for the report.
+    pub fn new(crews: bool) -> Result<Self, String> {
         enabled()?;
-        let plan = Plan::of_machine()?;
+        let plan = Plan::of_machine(crews)?;
         let (ready, prepared) = mpsc::channel();
         let (registered, outcomes) = mpsc::channel();
         let alarm = Arc::<Alarm>::default();
-        let (mut workers, mut posts) = (Vec::new(), Vec::new());
+        let (mut workers, mut posts) = (Vec::new(), BTreeMap::<_, Vec<_>>::new());
         for worker in plan.workers {
             let to = Listener { ready: ready.clone(), registered: registered.clone() };
             workers.push(spawn(worker, plan.transfer_bytes, alarm.clone(), to)?);
         }
         drop(ready);
         for _ in &workers {
-            posts.extend(prepared.recv().map_err(|_| "an io_uring worker has panicked".to_owned())??);
+            let pinned = prepared.recv().map_err(|_| "an io_uring worker has panicked".to_owned())??;
+            pinned.into_iter().for_each(|(cpu, post)| posts.entry(cpu).or_default().push(post));
         }
         Ok(Self { workers, posts, alarm, registered: outcomes, transfer_bytes: plan.transfer_bytes })
     }
@@ -108,7 +110,7 @@ impl Prepared {
             self.registered.recv().unwrap_or_else(|_| Err("an io_uring worker has panicked".into()))
         });
         let watcher = match (&outcome, stacking) {
-            (Ok(()), Some(background)) => Watcher::start(self.alarm, self.posts, background),
+            (Ok(()), Some(background)) => Watcher::start(self.alarm, self.posts.into_values(), background),
             (Ok(()), None) => Err("switched off by option".into()),
             (Err(_), _) => Err(NOT_PINNED.into()),
         };
@@ -164,14 +166,15 @@ fn spawn(
     let work = move || {
         let (means, outcome) = match Means::new(&plan, transfer_bytes, alarm) {
             Ok(means) => {
-                let post = plan.pin.map(|_| means.post.clone());
-                (Some(means), Ok(post))
+                let pinned = plan.pin.map(|cpu| (cpu, means.post.clone()));
+                (Some(means), Ok(pinned))
             }
             Err(error) => (None, Err(refused(&error))),
         };
         // Whoever does not listen any more has given up, and sends no start.
         let _ = listener.ready.send(outcome);
         if let (Some(means), Ok(start)) = (means, started.recv()) {
+            let _may_wait = plan.waits.then(BlockingThread::enter);
             run(means, &start, &listener.registered);
         }
     };

@@ -4,6 +4,9 @@
 //! the CPU that it was made on. A CPU that this process may run on gets a worker pinned to it. The others
 //! (offline, or outside our cpuset, where other processes may still run) share one unpinned worker with
 //! shallow queues: hot-plug and containers work, and cost little.
+//!
+//! Where each request may have to wait, a CPU gets a crew: as many workers as its queue has places, each with one. The kernel gives
+//! a request to the place that was freed last, so that those who wait hold up nobody, and while nobody does it is always the same few that serve.
 
 use cofs_types::limits;
 use rustix::thread::CpuSet;
@@ -20,6 +23,8 @@ pub(crate) struct WorkerPlan {
     pub queues: Vec<u16>,
     /// Requests in hand on each queue.
     pub depth: usize,
+    /// Likewise of a crew: there is one such worker for each request that can be in hand, so that it may wait itself.
+    pub waits: bool,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -30,26 +35,29 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// The plan for this machine. Errors: in words, where the number of CPUs cannot be learned.
-    pub fn of_machine() -> Result<Self, String> {
+    /// The plan for this machine; with `crews` where each request may have to wait. Errors: in words, where the number of CPUs cannot be
+    /// learned.
+    pub fn of_machine(crews: bool) -> Result<Self, String> {
         let path = "/sys/devices/system/cpu/possible";
         let text = std::fs::read_to_string(path).map_err(|error| format!("{path}: {error}"))?;
         let possible = count(text.trim()).ok_or_else(|| format!("{path}: not a list of CPUs: {text:?}"))?;
         let ours =
             rustix::thread::sched_getaffinity(None).map_err(|error| format!("sched_getaffinity: {error}"))?;
-        Ok(Self::new(possible, |cpu| cpu < CpuSet::MAX_CPU && ours.is_set(cpu)))
+        Ok(Self::new(possible, crews, |cpu| cpu < CpuSet::MAX_CPU && ours.is_set(cpu)))
     }
 
-    fn new(possible: usize, ours: impl Fn(usize) -> bool) -> Self {
+    fn new(possible: usize, crews: bool, ours: impl Fn(usize) -> bool) -> Self {
         let queues = 0..possible.min(usize::from(u16::MAX));
         let (mine, strays): (Vec<_>, Vec<_>) = queues.partition(|cpu| ours(*cpu));
         let bound = memory::bound(possible);
         let (depth, transfer_bytes) = shape(bound, mine.len(), strays.len());
-        let mut workers: Vec<_> =
-            mine.iter().map(|&cpu| WorkerPlan { pin: Some(cpu), queues: vec![cpu as u16], depth }).collect();
+        let (crew, depth) = if crews { (depth, 1) } else { (1, depth) };
+        let on = |cpu: usize| WorkerPlan { pin: Some(cpu), queues: vec![cpu as u16], depth, waits: crews };
+        let mut workers: Vec<_> = mine.iter().flat_map(|&cpu| std::iter::repeat_n(on(cpu), crew)).collect();
         if !strays.is_empty() {
             let queues = strays.iter().map(|&cpu| cpu as u16).collect();
-            workers.push(WorkerPlan { pin: None, queues, depth: limits::FUSE_STRAY_QUEUE_DEPTH });
+            let depth = limits::FUSE_STRAY_QUEUE_DEPTH;
+            workers.push(WorkerPlan { pin: None, queues, depth, waits: false });
         }
         Self { workers, transfer_bytes }
     }
@@ -93,11 +101,18 @@ mod tests {
 
     #[test]
     fn every_possible_cpu_has_a_queue_and_only_ours_are_pinned() {
-        let plan = Plan::new(4, |cpu| cpu == 1);
+        let plan = Plan::new(4, false, |cpu| cpu == 1);
         let depth = limits::FUSE_QUEUE_DEPTH;
-        let pinned = WorkerPlan { pin: Some(1), queues: vec![1], depth };
-        let strays = WorkerPlan { pin: None, queues: vec![0, 2, 3], depth: limits::FUSE_STRAY_QUEUE_DEPTH };
-        assert_eq!(plan.workers, [pinned, strays]);
+        let pinned = WorkerPlan { pin: Some(1), queues: vec![1], depth, waits: false };
+        let shallow = limits::FUSE_STRAY_QUEUE_DEPTH;
+        let strays = WorkerPlan { pin: None, queues: vec![0, 2, 3], depth: shallow, waits: false };
+        assert_eq!(plan.workers, [pinned.clone(), strays.clone()]);
+
+        let crews = Plan::new(4, true, |cpu| cpu == 1);
+        let (last, crew) = crews.workers.split_last().unwrap();
+        assert_eq!(*last, strays, "it leaves what waits to others");
+        assert_eq!(crew, vec![WorkerPlan { depth: 1, waits: true, ..pinned }; depth]);
+        assert_eq!(crews.transfer_bytes, plan.transfer_bytes);
     }
 
     #[test]
@@ -105,14 +120,14 @@ mod tests {
         for (possible, ours) in
             [(1, 1), (2, 1), (2, 2), (8, 2), (8, 8), (64, 2), (64, 64), (1024, 2), (512, 512), (1024, 512)]
         {
-            let plan = Plan::new(possible, |cpu| cpu < ours);
+            let plan = Plan::new(possible, false, |cpu| cpu < ours);
             let entries: usize = plan.workers.iter().map(|w| w.depth * w.queues.len()).sum();
             let bound = memory::bound(possible);
             assert!(entries * plan.transfer_bytes <= bound, "{possible} {ours}");
             assert!(plan.transfer_bytes.is_power_of_two());
             assert!(plan.workers.iter().all(|w| w.pin.is_none() || w.depth >= 8));
         }
-        let small = Plan::new(2, |_| true);
+        let small = Plan::new(2, false, |_| true);
         assert_eq!((small.transfer_bytes, small.workers[0].depth), (256 << 10, 32));
     }
 }

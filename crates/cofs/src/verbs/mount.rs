@@ -412,7 +412,6 @@ fn fs_options(locked: &Locked, below: Below, options: &MountOptions) -> FsOption
         owner_uid: geteuid().as_raw(),
         volume: locked.config.uuid.to_string(),
         remote_below: below.remote,
-        remote_metadata: locked.is_metadata_remote(),
         life: 0,
     }
 }
@@ -446,6 +445,7 @@ fn fuse_options(locked: &Locked, below: Below, options: &MountOptions) -> cofs_f
         stacked_below: below.stacked,
         stacking: options.stacking.unwrap_or(true),
         background: background().map(str::to_owned).collect(),
+        over_network: below.remote || locked.is_metadata_remote(),
         survives: survives(options),
     }
 }

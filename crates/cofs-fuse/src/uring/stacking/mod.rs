@@ -21,6 +21,7 @@ mod judge;
 mod watcher;
 
 use std::{
+    io,
     sync::{
         Arc, OnceLock,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -32,6 +33,7 @@ use parking_lot::Mutex;
 use rustix::thread::Pid;
 
 pub(crate) use self::watcher::Watcher;
+use crate::scheduling::Policy;
 
 /// A worker looks whether the watcher sleeps once in so many requests.
 const RING_EVERY: u64 = 64;
@@ -99,6 +101,12 @@ impl Post {
         if served.is_multiple_of(RING_EVERY) {
             self.alarm.ring();
         }
+    }
+
+    /// Gives the worker a policy, unless it has ended. Errors: see [`Policy::give`].
+    fn give(&self, policy: Policy) -> io::Result<()> {
+        // Held while the number is used.
+        self.thread.lock().map_or(Ok(()), |thread| policy.give(thread))
     }
 
     fn served(&self) -> u64 {

@@ -26,11 +26,16 @@ pub(crate) struct Watcher {
 }
 
 impl Watcher {
-    /// Watches the workers at `posts`, which ring `alarm`; the threads called `background` give way with them. Errors: why they
-    /// cannot stack here, in words for the report.
-    pub fn start(alarm: Arc<Alarm>, posts: Vec<Arc<Post>>, background: Vec<String>) -> Result<Self, String> {
+    /// Watches the workers at `posts`, those of a CPU together, which ring `alarm`; the threads called `background` give way with
+    /// them. Errors: why they cannot stack here, in words for the report.
+    pub fn start(
+        alarm: Arc<Alarm>,
+        posts: impl IntoIterator<Item = Vec<Arc<Post>>>,
+        background: Vec<String>,
+    ) -> Result<Self, String> {
         let (tell, told) = mpsc::channel();
         let own = alarm.clone();
+        let posts: Vec<_> = posts.into_iter().collect();
         let life = move || {
             let prepared = prepare(&own, posts);
             // The starter waits for this word.
@@ -55,7 +60,7 @@ impl Watcher {
 }
 
 /// On the watcher's own thread. Errors: in words for the report.
-fn prepare(alarm: &Alarm, posts: Vec<Arc<Post>>) -> Result<Vec<Watched>, String> {
+fn prepare(alarm: &Alarm, posts: Vec<Vec<Arc<Post>>>) -> Result<Vec<Watched>, String> {
     try_policies()?;
     let workers = posts.into_iter().map(Watched::new).collect::<io::Result<_>>();
     let workers = workers.map_err(|error| format!("the kernel does not tell how threads wait: {error}"))?;
@@ -78,7 +83,7 @@ fn try_policies() -> Result<(), String> {
 }
 
 /// The watcher's life.
-fn watch(alarm: &Alarm, mut workers: Vec<Watched>, mut background: Background) {
+fn watch(alarm: &Alarm, mut crews: Vec<Watched>, mut background: Background) {
     let mut last = Instant::now();
     while !alarm.is_over() {
         alarm.sleep();
@@ -87,70 +92,91 @@ fn watch(alarm: &Alarm, mut workers: Vec<Watched>, mut background: Background) {
             std::thread::sleep(INTERVAL);
             let now = Instant::now();
             let elapsed = now - std::mem::replace(&mut last, now);
-            quiet_looks = if look_at_all(&mut workers, elapsed) { 0 } else { quiet_looks + 1 };
-            background.give_way(workers.iter().any(|worker| worker.stacks));
+            quiet_looks = if look_at_all(&mut crews, elapsed) { 0 } else { quiet_looks + 1 };
+            background.give_way(crews.iter().any(|crew| crew.stacks));
         }
         background.give_way(false);
     }
 }
 
 /// Whether any of them is busy. One that cannot be watched is unstacked, and not looked at again.
-fn look_at_all(workers: &mut Vec<Watched>, elapsed: Duration) -> bool {
+fn look_at_all(crews: &mut Vec<Watched>, elapsed: Duration) -> bool {
     let mut busy = false;
-    workers.retain_mut(|worker| match worker.look(elapsed) {
+    crews.retain_mut(|crew| match crew.look(elapsed) {
         Ok(is_busy) => {
             busy |= is_busy;
             true
         }
         Err(error) => {
             tracing::error!(%error, "an io_uring worker no longer stacks on its clients' CPU");
-            worker.unstack();
+            crew.unstack();
             false
         }
     });
     busy
 }
 
-/// A worker under the watcher's eyes.
+/// The workers of a CPU, under the watcher's eyes: one, or a crew. They stack together, as whoever serves next may be any of them.
 struct Watched {
-    post: Arc<Post>,
-    clock: WaitClock,
-    served: u64,
+    hands: Vec<Hand>,
     judge: Judge,
     stacks: bool,
 }
 
+struct Hand {
+    post: Arc<Post>,
+    clock: WaitClock,
+    served: u64,
+}
+
 impl Watched {
-    fn new(post: Arc<Post>) -> io::Result<Self> {
-        let thread = post.thread.lock().ok_or_else(|| io::Error::other("a worker has ended"))?;
-        let (clock, served) = (WaitClock::open(thread)?, post.served());
-        Ok(Self { post, clock, served, judge: Judge::default(), stacks: false })
+    fn new(posts: Vec<Arc<Post>>) -> io::Result<Self> {
+        let hands = posts.into_iter().map(Hand::new).collect::<io::Result<_>>()?;
+        Ok(Self { hands, judge: Judge::default(), stacks: false })
     }
 
-    /// Judges what it did since the last look, and gives it its policy. Whether it is busy.
+    /// Judges what they did since the last look, and gives them their policy. Whether they are busy.
     fn look(&mut self, elapsed: Duration) -> io::Result<bool> {
-        // Held while the number is used.
-        let post = self.post.clone();
-        let thread = post.thread.lock();
-        let Some(thread) = *thread else { return Ok(false) };
-        let total = self.post.served();
-        let served = total.wrapping_sub(std::mem::replace(&mut self.served, total));
-        let sample = Sample { elapsed, served, waited: self.clock.lap()? };
+        let mut sample = Sample { elapsed, served: 0, waited: Duration::ZERO };
+        for hand in &mut self.hands {
+            hand.add_to(&mut sample)?;
+        }
         let stacks = self.judge.judge(&sample);
         if stacks != self.stacks {
-            tracing::debug!(thread = thread.as_raw_pid(), stacks, ?sample, "stacking");
+            tracing::debug!(workers = self.hands.len(), stacks, ?sample, "stacking");
             let policy = if stacks { Policy::IDLE } else { Policy::OTHER };
-            policy.give(thread)?;
+            self.hands.iter().try_for_each(|hand| hand.post.give(policy))?;
             self.stacks = stacks;
         }
         Ok(sample.is_busy())
     }
 
     fn unstack(&self) {
-        if let Some(thread) = *self.post.thread.lock()
-            && let Err(error) = Policy::OTHER.give(thread)
-        {
-            tracing::error!(%error, "an io_uring worker stays at SCHED_IDLE");
+        for hand in &self.hands {
+            if let Err(error) = hand.post.give(Policy::OTHER) {
+                tracing::error!(%error, "an io_uring worker stays at SCHED_IDLE");
+            }
         }
+    }
+}
+
+impl Hand {
+    fn new(post: Arc<Post>) -> io::Result<Self> {
+        let thread = post.thread.lock().ok_or_else(|| io::Error::other("a worker has ended"))?;
+        let (clock, served) = (WaitClock::open(thread)?, post.served());
+        Ok(Self { post, clock, served })
+    }
+
+    /// What it did since the last look. Who has served nothing has not run, so that no wait of his has ended.
+    fn add_to(&mut self, sample: &mut Sample) -> io::Result<()> {
+        let total = self.post.served();
+        let served = total.wrapping_sub(std::mem::replace(&mut self.served, total));
+        // Held while the clock is read.
+        let thread = self.post.thread.lock();
+        if served > 0 && thread.is_some() {
+            sample.served += served;
+            sample.waited += self.clock.lap()?;
+        }
+        Ok(())
     }
 }
