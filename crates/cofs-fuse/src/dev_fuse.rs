@@ -346,11 +346,13 @@ impl<F: FileSystem> DevFuse<F> {
     /// Serves with this many threads until the mount is gone and every request taken has been answered.
     /// Errors: not even one thread could be had.
     pub fn run(&self, threads: usize) -> io::Result<()> {
+        // With fewer, one may be wanted while all wait.
+        let waits = self.service.over_network && threads >= limits::FUSE_TASKS_MAX;
         std::thread::scope(|scope| {
             let mut started = 0;
             for number in 0..threads.max(1) {
                 let thread = std::thread::Builder::new().name(format!("cofs-fuse-{number}"));
-                match thread.spawn_scoped(scope, || self.work()) {
+                match thread.spawn_scoped(scope, || self.work(waits)) {
                     Ok(_) => started += 1,
                     Err(error) if started == 0 => return Err(error),
                     Err(error) => tracing::warn!(%error, started, "fewer threads than asked for"),
@@ -362,10 +364,8 @@ impl<F: FileSystem> DevFuse<F> {
         Ok(())
     }
 
-    fn work(&self) {
+    fn work(&self, waits: bool) {
         become_worker();
-        // The one that drains what comes beside io_uring is alone.
-        let waits = self.service.over_network && !self.unhurried;
         let _may_wait = waits.then(BlockingThread::enter);
         while let Some(task) = self.task() {
             match task.poll(&task.clone().into()) {

@@ -66,7 +66,7 @@ pub struct MountOptions {
     pub dir_sync: bool,
     /// Mount over a directory that has entries: they are hidden while the mount stands.
     pub non_empty: bool,
-    /// Workers on `/dev/fuse`; `None`: one per CPU, or over a network one for each request in hand.
+    /// Workers on `/dev/fuse`; `None`: one per CPU, or over a network one for each request in hand. With fewer there they do not wait themselves.
     pub threads: Option<usize>,
     pub transport: Transport,
     /// The kernel may do the I/O of large files itself, where this process may let it (`CAP_SYS_ADMIN`).

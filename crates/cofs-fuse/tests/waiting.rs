@@ -37,12 +37,28 @@ impl Drop for Pinned {
     }
 }
 
-/// Both transports, as they serve what tells where it waits, and over a network, where it does not.
-const KINDS: [(Transport, bool); 4] = [
-    (Transport::DevFuse, false),
-    (Transport::DevFuse, true),
-    (Transport::Uring, false),
-    (Transport::Uring, true),
+/// How a mount is served.
+#[derive(Clone, Copy)]
+struct Kind {
+    transport: Transport,
+    over_network: bool,
+    threads: Option<usize>,
+}
+
+impl Kind {
+    const fn of(transport: Transport, over_network: bool) -> Self {
+        Self { transport, over_network, threads: None }
+    }
+}
+
+/// Both transports, as they serve what tells where it waits, and over a network, where it does not: there with fewer threads than
+/// requests, too.
+const KINDS: [Kind; 5] = [
+    Kind::of(Transport::DevFuse, false),
+    Kind::of(Transport::DevFuse, true),
+    Kind { threads: Some(1), ..Kind::of(Transport::DevFuse, true) },
+    Kind::of(Transport::Uring, false),
+    Kind::of(Transport::Uring, true),
 ];
 
 /// A mount whose syncs wait at a gate, and over a network its links.
@@ -54,10 +70,11 @@ struct Gated {
 }
 
 impl Gated {
-    fn new((transport, over_network): (Transport, bool)) -> Option<Self> {
+    fn new(kind: Kind) -> Option<Self> {
+        let Kind { transport, over_network, threads } = kind;
         let (fs, waiting, open) = gated();
         fs.slow_links.store(over_network, Ordering::Relaxed);
-        let options = MountOptions { over_network, ..MountOptions::default() };
+        let options = MountOptions { over_network, threads, ..MountOptions::default() };
         Some(Self { on: Mounted::with(transport, fs, options)?, over_network, waiting, open })
     }
 
@@ -146,7 +163,7 @@ fn a_cpu_whose_queue_is_full_of_what_waits_holds_up_no_other_cpu() {
     };
     for kind in KINDS {
         let Some(gated) = Gated::new(kind) else { continue };
-        let (callers, places) = all(kind.0);
+        let (callers, places) = all(kind.transport);
         let callers = gated.wait(callers, 0);
         gated.waits(places);
         match Pinned::to(1) {
@@ -159,7 +176,7 @@ fn a_cpu_whose_queue_is_full_of_what_waits_holds_up_no_other_cpu() {
 
 #[test]
 fn a_cpu_that_the_mount_may_not_use_has_places_for_what_waits_and_what_is_quick() {
-    for kind in KINDS.into_iter().filter(|kind| kind.0 == Transport::Uring) {
+    for kind in KINDS.into_iter().filter(|kind| kind.transport == Transport::Uring) {
         let Some(pinned) = Pinned::to(1) else {
             return eprintln!("SKIPPED: this machine has one CPU for us");
         };
