@@ -343,19 +343,21 @@ impl<F: FileSystem> DevFuse<F> {
         Self { unhurried: true, ..self }
     }
 
-    /// Serves with this many threads until the mount is gone and every request taken has been answered.
-    /// Errors: not even one thread could be had.
+    /// Serves with this many threads until the mount is gone and every request taken has been answered; with fewer, where
+    /// something limits them. Errors: not even one thread could be had.
     pub fn run(&self, threads: usize) -> io::Result<()> {
-        // With fewer, one may be wanted while all wait.
-        let waits = self.service.over_network && threads >= limits::FUSE_TASKS_MAX;
         std::thread::scope(|scope| {
-            let mut started = 0;
             for number in 0..threads.max(1) {
+                // The first one passes on what may wait: however few there are, one goes on taking requests.
+                let waits = self.service.over_network && number > 0;
                 let thread = std::thread::Builder::new().name(format!("cofs-fuse-{number}"));
-                match thread.spawn_scoped(scope, || self.work(waits)) {
-                    Ok(_) => started += 1,
-                    Err(error) if started == 0 => return Err(error),
-                    Err(error) => tracing::warn!(%error, started, "fewer threads than asked for"),
+                match thread.spawn_scoped(scope, move || self.work(waits)) {
+                    Ok(_) => {}
+                    Err(error) if number == 0 => return Err(error),
+                    Err(error) => {
+                        tracing::warn!(%error, threads, started = number, "fewer threads than wanted for requests");
+                        break;
+                    }
                 }
             }
             Ok(())

@@ -53,10 +53,11 @@ impl Kind {
 
 /// Both transports, as they serve what tells where it waits, and over a network, where it does not: there with fewer threads than
 /// requests, too.
-const KINDS: [Kind; 5] = [
+const KINDS: [Kind; 6] = [
     Kind::of(Transport::DevFuse, false),
     Kind::of(Transport::DevFuse, true),
     Kind { threads: Some(1), ..Kind::of(Transport::DevFuse, true) },
+    Kind { threads: Some(3), ..Kind::of(Transport::DevFuse, true) },
     Kind::of(Transport::Uring, false),
     Kind::of(Transport::Uring, true),
 ];
