@@ -1,6 +1,6 @@
 //! The file-system operations, where the metadata driver and the placement driver meet.
 //!
-//! [`FileSystem`] is what a face (FUSE, NFS) speaks; [`Cofs`] answers it. One file under `ops/` holds one group
+//! A face (FUSE, NFS) speaks [`FileSystem`], which stands in a crate of its own; [`Cofs`] answers it. One file under `ops/` holds one group
 //! of operations; the order of their steps, and what a crash between two of them leaves, is the table in
 //! `docs/design/orders.md`.
 
@@ -8,8 +8,6 @@
 // never over `blocking()`: see the invariants of `open_inode`.
 #![allow(clippy::await_holding_lock)]
 
-mod api;
-mod blocking;
 mod cofs;
 mod collector;
 mod face;
@@ -33,12 +31,11 @@ mod stale_pages;
 mod status;
 mod writing;
 
-pub use api::{
-    BackingId, Context, DataPath, DirEntry, DirSink, Entry, FaceAbilities, FileSystem, HandleId, ListOf,
-    Opened, OpenedDirectory, Passthrough, Recall, Space, Stat, Validity, WriteFlags,
-};
-pub use blocking::{BlockingThread, at_once, blocking, run};
 pub use cofs::{Cofs, VolumeParts};
+pub use cofs_face::{
+    BackingId, Context, DataPath, DirEntry, DirSink, Entry, FaceAbilities, FileSystem, HandleId, ListOf,
+    Opened, OpenedDirectory, Passthrough, Recall, Space, Stat, Validity, WriteFlags, blocking, run,
+};
 pub use open_table::OpenTable;
 pub use options::{AtimeMode, FsOptions};
 pub use recovery::Recovered;

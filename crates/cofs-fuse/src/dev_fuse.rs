@@ -17,7 +17,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use cofs_fs::{BlockingThread, FileSystem};
+use cofs_face::{BlockingThread, FileSystem};
 use cofs_types::limits;
 use parking_lot::{Condvar, Mutex};
 use rustix::{

@@ -12,7 +12,7 @@ use std::{
     task::{Poll, Waker},
 };
 
-use cofs_fs::{Context, FileSystem, HandleId, Recall, at_once, blocking};
+use cofs_face::{Context, FileSystem, HandleId, Recall, at_once, blocking};
 use cofs_types::{Authority, Credentials, InodeId};
 
 use crate::{

@@ -25,7 +25,7 @@ use std::{
     time::Duration,
 };
 
-use cofs_fs::BlockingThread;
+use cofs_face::BlockingThread;
 use cofs_types::limits;
 use parking_lot::{Condvar, Mutex};
 use rustix::thread::CpuSet;
@@ -344,7 +344,7 @@ impl Pool {
 mod tests {
     use std::sync::atomic::AtomicUsize;
 
-    use cofs_fs::blocking;
+    use cofs_face::blocking;
 
     use super::*;
 

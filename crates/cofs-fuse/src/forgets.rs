@@ -5,7 +5,7 @@
 
 use std::{collections::VecDeque, sync::Arc};
 
-use cofs_fs::FileSystem;
+use cofs_face::FileSystem;
 use cofs_types::{InodeId, limits};
 use parking_lot::Mutex;
 

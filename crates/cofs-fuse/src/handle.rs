@@ -11,7 +11,7 @@ use std::{
     thread::JoinHandle,
 };
 
-use cofs_fs::FileSystem;
+use cofs_face::FileSystem;
 use cofs_types::FsResult;
 
 use crate::{

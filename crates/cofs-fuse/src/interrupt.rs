@@ -20,7 +20,7 @@ use std::{
     time::Duration,
 };
 
-use cofs_fs::at_once;
+use cofs_face::at_once;
 use parking_lot::{Condvar, Mutex};
 
 use crate::{
@@ -228,7 +228,7 @@ mod tests {
     fn what_has_no_need_to_wait_is_not_left_to_anybody() {
         let (interrupts, pool) = (Interrupts::default(), Pool::new().unwrap());
         let sync: Leavable = Box::pin(async { Ok(Reply::Done) });
-        let outcome = cofs_fs::run(interrupts.unless_killed(1, 0, sync, &pool));
+        let outcome = cofs_face::run(interrupts.unless_killed(1, 0, sync, &pool));
         assert!(matches!(outcome, Ok(Reply::Done)));
         pool.close();
     }

@@ -1,4 +1,4 @@
-//! The kernel's face: our own FUSE, from the ABI to the mount, for any [`cofs_fs::FileSystem`].
+//! The kernel's face: our own FUSE, from the ABI to the mount, for any [`cofs_face::FileSystem`].
 //!
 //! ```text
 //! kernel ─► transport (dev_fuse, uring) ─► request ─► dispatch ─► translate ─► FileSystem

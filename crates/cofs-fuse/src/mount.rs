@@ -83,7 +83,7 @@ pub struct MountOptions {
     /// starve those.
     pub background: Vec<String>,
     /// Whatever the file system does may have to wait for a network. Then each request in hand has a worker of its own, which waits itself, so
-    /// that nobody else does; otherwise few serve many, and the file system says where it may wait ([`cofs_fs::blocking`]).
+    /// that nobody else does; otherwise few serve many, and the file system says where it may wait ([`cofs_face::blocking`]).
     pub over_network: bool,
     /// The mount is to outlive this process, with its open files and its requests in hand: another process holds what
     /// [`crate::mount_handing_on`] gives, and a later one goes on with it ([`crate::resume`]). `/dev/fuse` serves, and all bytes

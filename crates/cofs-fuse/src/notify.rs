@@ -15,7 +15,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use cofs_fs::Recall;
+use cofs_face::Recall;
 use cofs_types::{InodeId, Name, NameBuf, limits};
 use parking_lot::{Condvar, Mutex};
 use smallvec::SmallVec;

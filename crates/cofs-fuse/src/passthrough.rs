@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use cofs_fs::{BackingId, Passthrough};
+use cofs_face::{BackingId, Passthrough};
 use rustix::thread::CapabilitySet;
 
 use crate::{abi::BackingMap, dev_fuse::Device};

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use cofs_fs::{DataPath, DirEntry, Entry, Opened, OpenedDirectory, Space, Stat};
+use cofs_face::{DataPath, DirEntry, Entry, Opened, OpenedDirectory, Space, Stat};
 use cofs_types::Attributes;
 use smallvec::SmallVec;
 use zerocopy::{Immutable, IntoBytes};
@@ -294,7 +294,7 @@ const fn bit(set: bool, bit: u32) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use cofs_fs::{BackingId, HandleId, Validity};
+    use cofs_face::{BackingId, HandleId, Validity};
     use cofs_types::{FileKind, InodeId, Timestamp};
 
     use super::*;

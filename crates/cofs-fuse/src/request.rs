@@ -6,7 +6,7 @@
 //! validated here and nowhere later. What does not borrow from the rest carries no lifetime, so that a READ
 //! may be answered into the buffer that it came in.
 
-use cofs_fs::{HandleId, WriteFlags};
+use cofs_face::{HandleId, WriteFlags};
 use cofs_types::{
     AccessMode, FallocateMode, FileKind, FsError, InodeId, Name, NewInode, OpenFlags, RenameMode, SeekWhence,
     SetAttributes, SetTime, Timestamp, XattrMode, XattrName, limits,

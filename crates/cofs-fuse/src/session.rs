@@ -6,7 +6,7 @@ use std::{
     thread::JoinHandle,
 };
 
-use cofs_fs::{FaceAbilities, FileSystem, Passthrough, Recall};
+use cofs_face::{FaceAbilities, FileSystem, Passthrough, Recall};
 use cofs_types::{Authority, FsResult, limits};
 
 use crate::{
@@ -120,7 +120,7 @@ impl<F: FileSystem> Session<F> {
         if self.interrupts.join().is_err() {
             tracing::error!("the thread for interrupted callers has panicked");
         }
-        let detached = cofs_fs::run(self.service.fs.detach());
+        let detached = cofs_face::run(self.service.fs.detach());
         self.notifier.close();
         if self.recalls.join().is_err() {
             tracing::error!("the thread for recalls has panicked");

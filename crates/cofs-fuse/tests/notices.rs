@@ -11,7 +11,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use cofs_fs::Recall;
+use cofs_face::Recall;
 use cofs_types::{FileKind, InodeId, Name};
 use common::{Mounted, eventually, on_each};
 use rustix::fs::inotify;

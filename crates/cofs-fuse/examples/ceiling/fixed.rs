@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use cofs_fs::{
+use cofs_face::{
     Context, DataPath, DirSink, Entry, FaceAbilities, FileSystem, HandleId, ListOf, Opened, OpenedDirectory,
     Space, Stat, Validity, WriteFlags,
 };

@@ -25,7 +25,7 @@ use std::{
 
 use clap::{Parser, Subcommand, ValueEnum};
 use clients::{Crew, VERBS};
-use cofs_fs::FileSystem;
+use cofs_face::FileSystem;
 use cofs_fuse::{MountOptions, Transport, Unmount};
 use figures::{Rates, print_rates, print_shares};
 use rand::{SeedableRng, rngs::SmallRng, seq::SliceRandom};

@@ -11,7 +11,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use cofs_fs::{
+use cofs_face::{
     BackingId, Context, DataPath, DirEntry, DirSink, Entry, FaceAbilities, FileSystem, HandleId, ListOf,
     Opened, OpenedDirectory, Space, Stat, Validity, WriteFlags, blocking,
 };

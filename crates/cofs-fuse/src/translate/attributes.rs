@@ -1,6 +1,6 @@
 //! Attributes: told, set, checked.
 
-use cofs_fs::{Context, FileSystem, HandleId};
+use cofs_face::{Context, FileSystem, HandleId};
 use cofs_types::{InodeId, SetAttributes};
 
 use super::Answered;

@@ -1,6 +1,6 @@
 //! Open directories and their listings.
 
-use cofs_fs::{Context, FileSystem, HandleId, ListOf};
+use cofs_face::{Context, FileSystem, HandleId, ListOf};
 use cofs_types::InodeId;
 
 use super::Answered;
@@ -24,7 +24,7 @@ pub async fn readdir<F: FileSystem>(
     let mut listing = Listing::new(answer.get_mut(..room).unwrap_or_default(), of.with_attributes);
     let entries_max = listing.entries_max();
     let list = ListOf { cookie: of.cookie, with_attributes: of.with_attributes, entries_max };
-    let mut sink = |entry: cofs_fs::DirEntry<'_>| listing.push(entry);
+    let mut sink = |entry: cofs_face::DirEntry<'_>| listing.push(entry);
     fs.readdir(ctx, ino, of.handle, list, &mut sink).await?;
     Ok(Reply::InPlace(listing.len()))
 }

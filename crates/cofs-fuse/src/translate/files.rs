@@ -1,6 +1,6 @@
 //! Files: opened, read, written, synced, closed.
 
-use cofs_fs::{Context, FileSystem, HandleId};
+use cofs_face::{Context, FileSystem, HandleId};
 use cofs_types::InodeId;
 
 use super::Answered;

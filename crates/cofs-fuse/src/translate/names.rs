@@ -1,6 +1,6 @@
 //! Names: looked up, made, linked, moved, removed.
 
-use cofs_fs::{Context, FileSystem};
+use cofs_face::{Context, FileSystem};
 use cofs_types::{FsError, InodeId, Name, NewInode, RenameMode};
 
 use super::Answered;

@@ -1,6 +1,6 @@
 //! What concerns the whole mount, and look-ups that are over.
 
-use cofs_fs::FileSystem;
+use cofs_face::FileSystem;
 
 use super::Answered;
 use crate::reply::Reply;

@@ -1,6 +1,6 @@
 //! Extended attributes.
 
-use cofs_fs::{Context, FileSystem};
+use cofs_face::{Context, FileSystem};
 use cofs_types::{InodeId, XattrMode, XattrName};
 
 use super::Answered;

@@ -28,7 +28,7 @@ use crate::{
     dispatch::Service,
     executor::{Pool, Rest, Work, become_worker},
 };
-use cofs_fs::{BlockingThread, FileSystem};
+use cofs_face::{BlockingThread, FileSystem};
 
 const ENABLED: &str = "/sys/module/fuse/parameters/enable_uring";
 /// Why nobody stacks where `/dev/fuse` serves.

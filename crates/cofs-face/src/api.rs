@@ -1,5 +1,5 @@
 //! The file-system operations as the faces see them: one trait, spoken by FUSE and NFS above and
-//! answered by [`crate::Cofs`] (and by the null file system of the benches).
+//! answered by cofs (and by the null file system of the benches).
 //!
 //! Every operation is an `async fn` that completes on its first poll wherever it can. What truly waits
 //! calls [`crate::blocking`] first: its future then moves to a thread that may wait, and goes on there. Over a network anything
