@@ -10,7 +10,8 @@ use std::{
 
 use cofs_engine::{Batch, Bytes, Change, Durability, Engine, Guard, Outcome};
 use common::{
-    Factory, changes, commit, delete, embedded, faultless, guard, memory, overlay, put, scan, shown, synced,
+    Factory, changes, commit, delete, embedded, embedded_by_calls, faultless, guard, memory, overlay, put,
+    scan, shown, synced,
 };
 use proptest::{prelude::*, test_runner::TestRunner};
 use rand::{Rng as _, SeedableRng as _, rngs::SmallRng};
@@ -22,6 +23,7 @@ macro_rules! suite {
         mod on_fault_over_memory { $(#[test] fn $test() { super::$test(super::faultless); })* }
         mod on_overlay { $(#[test] fn $test() { super::$test(super::overlay); })* }
         mod on_embedded { $(#[test] fn $test() { super::$test(super::embedded); })* }
+        mod on_embedded_by_calls { $(#[test] fn $test() { super::$test(super::embedded_by_calls); })* }
     };
 }
 

@@ -15,11 +15,13 @@ use std::{
 };
 
 use cofs_engine::Engine;
-use common::{changes, commit, open, put};
+use common::{changes, commit, open, open_journal, put};
 
 /// Set in a child: the store's directory.
 const DIRECTORY: &str = "COFS_ENGINE_TEST_DIRECTORY";
-const THREADS: u64 = 2;
+/// Set in a child: its journal is written by calls.
+const BY_CALLS: &str = "COFS_ENGINE_TEST_BY_CALLS";
+const THREADS: u64 = 4;
 
 fn key(thread: u64, number: u64) -> Vec<u8> {
     format!("{thread}/{number:012}").into_bytes()
@@ -41,7 +43,7 @@ fn directory() -> Option<String> {
 #[ignore = "a child of acknowledged_commits_survive_kill_9"]
 fn child_commits_for_ever() {
     let Some(directory) = directory() else { return };
-    let engine = open(Path::new(&directory));
+    let engine = open_journal(Path::new(&directory), std::env::var_os(BY_CALLS).is_some());
     let stdout = Mutex::new(std::io::stdout());
     thread::scope(|scope| {
         for thread in 0..THREADS {
@@ -86,10 +88,14 @@ fn acknowledged(child: &mut Child, after: Duration) -> [Option<u64>; THREADS as 
 
 #[test]
 fn acknowledged_commits_survive_kill_9() {
-    for round in 0..5_u64 {
+    for round in 0..10_u64 {
         let directory = tempfile::tempdir().unwrap();
-        let mut child = child_command("child_commits_for_ever", directory.path()).spawn().unwrap();
-        let last = acknowledged(&mut child, Duration::from_millis(5 + 70 * round));
+        let mut command = child_command("child_commits_for_ever", directory.path());
+        if round % 2 == 1 {
+            command.env(BY_CALLS, "");
+        }
+        let mut child = command.spawn().unwrap();
+        let last = acknowledged(&mut child, Duration::from_millis(5 + 35 * round));
         child.wait().unwrap();
         let engine = open(directory.path());
         for (thread, last) in (0..).zip(last) {

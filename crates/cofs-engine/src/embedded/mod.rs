@@ -226,14 +226,13 @@ impl Engine for EmbeddedEngine {
 
     fn commit(&self, batch: &Batch<'_>) -> Result<Outcome, EngineError> {
         self.check_writable()?;
-        if !self.intake.commit(batch, |guard| self.holds(guard))? {
-            return Ok(Outcome::GuardFailed);
-        }
+        let outcome = self.intake.commit(batch, |guard| self.holds(guard))?;
         // The journal is free by now: others go on while this commit waits for the disk.
-        if batch.durability == Durability::Synced && self.sync().is_err() {
+        let committed = outcome == Outcome::Committed;
+        if committed && batch.durability == Durability::Synced && self.sync().is_err() {
             return Ok(Outcome::Unknown);
         }
-        Ok(Outcome::Committed)
+        Ok(outcome)
     }
 
     fn sync(&self) -> Result<(), EngineError> {

@@ -102,7 +102,9 @@ fn open_for_writing(
     // First the database: its lock keeps others from the journal too.
     let open = || {
         let db = open_db(rocksdb, options)?;
-        Intake::open(directory, budget.segment_bytes, Arc::clone(&poison)).map(|intake| (db, intake))
+        let may_store = !options.journal_by_calls;
+        Intake::open(directory, budget.segment_bytes, may_store, Arc::clone(&poison))
+            .map(|intake| (db, intake))
     };
     let ((db, intake), given_up) = with_reserve(directory, open)?;
     if let Some((why, bytes)) = given_up {

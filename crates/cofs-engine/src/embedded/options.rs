@@ -51,13 +51,21 @@ pub struct EmbeddedOptions {
     pub read_only: bool,
     /// What is known of the keys.
     pub keys: KeyShape,
+    /// Records of the journal are written by calls even where stores into a mapped file are safe: as on all other file systems.
+    pub journal_by_calls: bool,
 }
 
 impl EmbeddedOptions {
     /// An existing store, for reading and writing.
     pub fn new(directory: impl Into<PathBuf>, memory_bytes: usize) -> Self {
-        let keys = KeyShape::default();
-        Self { directory: directory.into(), memory_bytes, create: false, read_only: false, keys }
+        Self {
+            directory: directory.into(),
+            memory_bytes,
+            create: false,
+            read_only: false,
+            keys: KeyShape::default(),
+            journal_by_calls: false,
+        }
     }
 }
 

@@ -39,9 +39,24 @@ pub fn embedded() -> Subject {
     Subject { engine: Arc::new(engine), _directory: Some(directory) }
 }
 
+pub fn embedded_by_calls() -> Subject {
+    let directory = tempfile::tempdir().unwrap();
+    let engine = open_journal(directory.path(), true);
+    Subject { engine: Arc::new(engine), _directory: Some(directory) }
+}
+
 /// Opens the embedded engine, making it if need be.
 pub fn open(directory: &Path) -> EmbeddedEngine {
-    let options = EmbeddedOptions { create: true, ..EmbeddedOptions::new(directory, MEMORY_BYTES) };
+    open_journal(directory, false)
+}
+
+/// The same, with its journal written `by_calls` or as the file system allows.
+pub fn open_journal(directory: &Path, by_calls: bool) -> EmbeddedEngine {
+    let options = EmbeddedOptions {
+        create: true,
+        journal_by_calls: by_calls,
+        ..EmbeddedOptions::new(directory, MEMORY_BYTES)
+    };
     EmbeddedEngine::open(&options).unwrap()
 }
 

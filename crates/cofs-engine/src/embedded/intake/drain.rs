@@ -225,7 +225,8 @@ impl Intake {
     }
 
     pub(super) fn prepare(&self, slot: Slot, header: Header) -> Result<(), Failure> {
-        let prepared = Segment::prepare(&self.directory, slot.number, header, self.segment_bytes);
+        let prepared =
+            Segment::prepare(&self.directory, slot.number, header, self.segment_bytes, self.stores);
         let mut work = self.work.lock();
         match prepared {
             Ok(segment) => {

@@ -1,7 +1,7 @@
 //! The intake: where commits go before RocksDB has them.
 //!
 //! A commit is one record at the end of the journal and its changes in a memtable: one store into a mapped file (or one
-//! `write(2)`) and a few insertions.
+//! `write(2)`) and a few insertions. Where it is a `write(2)`, commits that wait for it become one record (`turns.rs`).
 //! A full segment of the journal is ended and the next one, made ready ahead of need, is begun; in the background the
 //! ended segment's memtable is drained into RocksDB, sorted and in large batches, so that a key that was changed
 //! often goes there once. See docs/adr/0006-a-journal-in-front-of-rocksdb.md.
@@ -13,7 +13,7 @@
 //!   the journal keeps, and after a power cut the commits that are left are a prefix;
 //! - a segment's file is used again only when RocksDB has put its commits on stable storage, and the next segment's
 //!   header says so. Draining a layer twice, after a crash, is harmless: a record has values, not differences;
-//! - order of locks: `writer`, `work`, `layers`, a memtable, its scans.
+//! - order of locks: the turn, `writer`, `work`, `layers`, a memtable, its scans.
 
 mod drain;
 mod filter;
@@ -25,6 +25,8 @@ mod segment;
 mod space;
 #[cfg(test)]
 mod tests;
+mod together;
+mod turns;
 mod values;
 
 use std::{
@@ -45,6 +47,7 @@ use self::{
     record::Record,
     segment::{Header, Segment, Tail},
     space::Space,
+    turns::{Answer, Turns},
     values::Pool,
 };
 pub(super) use self::{
@@ -52,7 +55,7 @@ pub(super) use self::{
     memtable::Memtable,
 };
 use super::{Poison, error::from_errno};
-use crate::{Batch, Bytes, Change, EngineError, EngineHealth, Guard};
+use crate::{Batch, Bytes, Change, EngineError, EngineHealth, Guard, Outcome};
 
 /// Files of the journal: one that is written, one that is made ready, and two that are drained.
 const SLOTS: u32 = 4;
@@ -87,6 +90,26 @@ struct Writer {
 }
 
 impl Writer {
+    /// Asks `holds` of the store; of a guard that is known to hold, nobody.
+    fn all_hold(
+        &mut self,
+        guards: &[Guard],
+        holds: impl Fn(&Guard) -> Result<bool, EngineError>,
+    ) -> Result<bool, EngineError> {
+        for guard in guards {
+            if !self.knows(guard) && !holds(guard)? {
+                return Ok(false);
+            }
+            self.learn(guard);
+        }
+        Ok(true)
+    }
+
+    /// Whether `error` is of the last commit's write, and not of what came before it.
+    fn could_not_write(&self, error: &EngineError) -> bool {
+        self.unwritten.as_ref().is_some_and(|unwritten| Arc::ptr_eq(&unwritten.what, &error.what))
+    }
+
     fn knows(&self, guard: &Guard) -> bool {
         self.holds.as_ref() == Some(guard)
     }
@@ -131,6 +154,9 @@ struct Work {
 pub(super) struct Intake {
     directory: PathBuf,
     segment_bytes: u64,
+    /// Records are stored into mapped files, not written by calls.
+    stores: bool,
+    turns: Turns,
     writer: Mutex<Writer>,
     layers: RwLock<Layers>,
     /// For the memtables of layers to come.
@@ -147,17 +173,19 @@ pub(super) struct Intake {
 }
 
 impl Intake {
-    /// Reads the journal in `directory` and goes on with it.
+    /// Reads the journal in `directory` and goes on with it; it `may_store` records into mapped files.
     pub(super) fn open(
         directory: &Path,
         segment_bytes: u64,
+        may_store: bool,
         poison: Arc<Poison>,
     ) -> Result<Self, EngineError> {
         let preparing = |error: std::io::Error| recovery::failed("preparing", directory, &error);
         let mut found = recovery::read(directory, true)?;
         let header = found.next();
-        let segment =
-            Segment::prepare(directory, found.free_slot(), header, segment_bytes).map_err(preparing)?;
+        let segment = Segment::prepare(directory, found.free_slot(), header, segment_bytes, may_store)
+            .map_err(preparing)?;
+        let stores = segment.is_mapped();
         found.settle(directory)?;
         if found.slots < SLOTS_MIN {
             // Two there must be, so that a file system that fills up later holds up nothing.
@@ -171,7 +199,7 @@ impl Intake {
         layers.reverse();
         let free = found.free.into_iter().map(|slot| Free { slot, generation: 0 }).collect();
         let work = Work { free, slots, newest: header.generation, ..Work::default() };
-        Ok(Self { pool, ..Self::new(directory, segment_bytes, layers, work, poison, true) })
+        Ok(Self { pool, stores, ..Self::new(directory, segment_bytes, layers, work, poison, true) })
     }
 
     /// There was no space to open the store, and the reserve, of so many bytes, was given up for that.
@@ -221,6 +249,8 @@ impl Intake {
         Self {
             directory: directory.to_owned(),
             segment_bytes,
+            stores: false,
+            turns: Turns::default(),
             writer: Mutex::new(Writer {
                 layer,
                 tail: Tail::default(),
@@ -239,40 +269,59 @@ impl Intake {
         }
     }
 
-    /// Appends a commit to the journal and makes it visible, if `holds` says of all guards that they hold; tells whether. It asks
-    /// the store as of just before the commit. Errors leave nothing behind: the next record is written to the same place.
+    /// Appends a commit to the journal and makes it visible, if `holds` says of all guards that they hold. It asks the store as of just
+    /// before the commit, and is the same for all callers. Errors leave nothing behind: the next record is written to the same place.
     pub(super) fn commit(
         &self,
         batch: &Batch<'_>,
         holds: impl Fn(&Guard) -> Result<bool, EngineError>,
-    ) -> Result<bool, EngineError> {
-        let Batch { guards, changes, upkeep, .. } = batch;
-        let Some(mut record) = Record::of(changes) else {
-            return Err(from_errno("a commit of metadata beyond 4 GiB", rustix::io::Errno::FBIG));
-        };
+    ) -> Answer {
+        let Batch { changes, upkeep, .. } = batch;
         let grows = !upkeep && !changes.is_empty() && !makes_room(changes);
         if grows && self.short.load(Ordering::Relaxed) {
             self.work.lock().space.grow()?;
         }
+        let alone = || self.commit_alone(batch.guards, changes, &holds);
+        if self.stores {
+            return alone();
+        }
+        self.turns.answer(batch, alone, |wanted| self.commit_together(wanted, &holds))
+    }
+
+    fn commit_alone(
+        &self,
+        guards: &[Guard],
+        changes: &[Change],
+        holds: impl Fn(&Guard) -> Result<bool, EngineError>,
+    ) -> Answer {
+        let mut record = Record::of(changes).ok_or_else(too_large)?;
         let mut writer = self.writer.lock();
-        for guard in *guards {
-            if !writer.knows(guard) && !holds(guard)? {
-                return Ok(false);
-            }
-            writer.learn(guard);
+        if !writer.all_hold(guards, holds)? {
+            return Ok(Outcome::GuardFailed);
         }
-        if changes.is_empty() {
-            return Ok(true);
+        if !changes.is_empty() {
+            self.append(&mut writer, &mut record, changes, makes_room(changes))?;
         }
+        Ok(Outcome::Committed)
+    }
+
+    /// Writes the record of `changes`, and makes them visible.
+    fn append(
+        &self,
+        writer: &mut Writer,
+        record: &mut Record,
+        changes: &[Change],
+        makes_room: bool,
+    ) -> Result<(), EngineError> {
         let fits = writer.tail.at + record.len() + Record::end().len() <= self.segment_bytes;
         if !fits && writer.tail.records > 0 {
-            self.next_segment(&mut writer, makes_room(changes))?;
+            self.next_segment(writer, makes_room)?;
         }
         let Writer { layer, tail, commits, .. } = &mut *writer;
         let Some(layer) = layer else {
             return Err(from_errno("the metadata was opened for reading only", rustix::io::Errno::ROFS));
         };
-        if let Err(error) = layer.segment.append_at(&mut record, tail) {
+        if let Err(error) = layer.segment.append_at(record, tail) {
             let error = self.failed("writing", &error);
             writer.unwritten = Some(error.clone());
             return Err(error);
@@ -282,7 +331,7 @@ impl Intake {
         self.committed.store(*commits, Ordering::Release);
         writer.unwritten = None;
         writer.unlearn(changes);
-        Ok(true)
+        Ok(())
     }
 
     /// Begins it for a commit that `makes_room`, or does not.
@@ -383,6 +432,10 @@ impl Intake {
         self.changed.notify_all();
         error
     }
+}
+
+fn too_large() -> EngineError {
+    from_errno("a commit of metadata beyond 4 GiB", rustix::io::Errno::FBIG)
 }
 
 /// Whether a commit removes more than it adds: such ones have the journal's rest and the reserve when there is no space.

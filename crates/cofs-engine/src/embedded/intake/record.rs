@@ -1,4 +1,4 @@
-//! The journal's records: one commit each, with a checksum that knows its place.
+//! The journal's records: one commit each, or several that waited for one call, with a checksum that knows its place.
 //!
 //! ```text
 //! len u32 | crc32c u32 | payload of len bytes       all integers little-endian

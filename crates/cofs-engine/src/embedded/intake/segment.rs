@@ -132,8 +132,14 @@ pub(super) struct Replayed {
 
 impl Segment {
     /// Makes a file ready for records: of `bytes` where space can be set aside, so that the file system below may
-    /// fill up and commits go on. On stable storage when this returns.
-    pub(super) fn prepare(directory: &Path, slot: u32, header: Header, bytes: u64) -> io::Result<Self> {
+    /// fill up and commits go on. Mapped, if it `may_store` and that is safe. On stable storage when this returns.
+    pub(super) fn prepare(
+        directory: &Path,
+        slot: u32,
+        header: Header,
+        bytes: u64,
+        may_store: bool,
+    ) -> io::Result<Self> {
         let (file, new) = allocate(directory, slot, bytes)?;
         file.write_all_at(&header.encode(), 0)?;
         if new {
@@ -142,14 +148,18 @@ impl Segment {
         } else {
             file.sync_data()?;
         }
-        let mapping = Mutex::new(Mapping::new(&file, bytes));
-        Ok(Self { file, mapping, slot, header, synced: AtomicBool::new(false) })
+        let mapping = may_store.then(|| Mapping::new(&file, bytes)).flatten();
+        Ok(Self { file, mapping: Mutex::new(mapping), slot, header, synced: AtomicBool::new(false) })
     }
 
     /// Opens a file in use.
     pub(super) fn open(directory: &Path, slot: u32, header: Header, write: bool) -> io::Result<Self> {
         let file = File::options().read(true).write(write).open(path(directory, slot))?;
         Ok(Self { file, mapping: Mutex::new(None), slot, header, synced: AtomicBool::new(false) })
+    }
+
+    pub(super) fn is_mapped(&self) -> bool {
+        self.mapping.lock().is_some()
     }
 
     pub(super) fn append_at(&self, record: &mut Record, tail: &mut Tail) -> io::Result<()> {
