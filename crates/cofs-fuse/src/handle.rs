@@ -139,7 +139,7 @@ pub fn mount_handing_on<F: FileSystem>(
         Device::new(connection)
     };
     let session = Session::new(fs, Arc::new(device), settled, options, None)?;
-    let mount = serve(session, point, uring, declined)?;
+    let mount = serve(session, point, options.fs_type(), uring, declined)?;
     unfinished.point = None;
     Ok(mount)
 }
@@ -157,7 +157,7 @@ pub fn resume<F: FileSystem>(
     let Handover { connection, settled } = handover;
     let device = Arc::new(held(connection, settled));
     let session = Session::new(fs, device, settled, options, Some(resent))?;
-    serve(session, point.into(), None, SURVIVES.into())
+    serve(session, point.into(), options.fs_type(), None, SURVIVES.into())
 }
 
 /// A connection that another process holds, too.
@@ -171,6 +171,7 @@ fn held(connection: OwnedFd, settled: Settled) -> Device {
 fn serve<F: FileSystem>(
     session: Session<F>,
     point: PathBuf,
+    fs_type: String,
     uring: Option<uring::Prepared>,
     declined: String,
 ) -> Result<Mount, MountError> {
@@ -179,7 +180,7 @@ fn serve<F: FileSystem>(
     let at = point.clone();
     let life = move || {
         let outcome = session.run(uring, declined, &tell);
-        remove_if_dead(&at);
+        remove_if_dead(&at, &fs_type);
         outcome
     };
     let session = thread.spawn(life).map_err(MountError::Thread)?;
@@ -188,8 +189,8 @@ fn serve<F: FileSystem>(
 }
 
 /// A connection that was aborted rather than unmounted leaves its mount behind, dead: nobody can use it.
-fn remove_if_dead(point: &Path) {
-    if mount::is_dead_mount(point)
+fn remove_if_dead(point: &Path, fs_type: &str) {
+    if mount::is_dead_mount(point, fs_type)
         && let Err(error) = mount::unmount(point, Unmount::Lazily)
     {
         tracing::warn!(%error, point = %point.display(), "the dead mount stays");

@@ -30,7 +30,7 @@ mod translate;
 mod uring;
 
 pub use handle::{Handover, Mount, MountReport, mount, mount_handing_on, resume};
-pub use mount::{FS_TYPE, MountError, MountOptions, Transport, Unmount, check, unmount};
+pub use mount::{MountError, MountOptions, Transport, Unmount, check, unmount};
 pub use negotiate::Settled;
 pub use resent::Resent;
 

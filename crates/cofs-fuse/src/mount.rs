@@ -27,9 +27,6 @@ use rustix::{
 
 use crate::passthrough::privileged;
 
-/// The type under which the mount stands in the mount table.
-pub const FS_TYPE: &str = "fuse.cofs";
-
 const DEVICE: &str = "/dev/fuse";
 /// Its major and minor number (`MISC_MAJOR`, `FUSE_MINOR` in `linux/miscdevice.h`).
 const DEVICE_NUMBER: (u32, u32) = (10, 229);
@@ -52,6 +49,8 @@ pub enum Transport {
 pub struct MountOptions {
     /// What the mount table shows as the source.
     pub fs_name: OsString,
+    /// The mount table shows the type `fuse.subtype`. A second mount of one type at one point is refused.
+    pub subtype: &'static str,
     /// Other users may enter (needs `user_allow_other` in `/etc/fuse.conf` for the unprivileged).
     pub allow_other: bool,
     /// The kernel checks permissions; without it every operation comes with `Authority::Unchecked`.
@@ -91,10 +90,17 @@ pub struct MountOptions {
     pub survives: bool,
 }
 
+impl MountOptions {
+    pub(crate) fn fs_type(&self) -> String {
+        format!("fuse.{}", self.subtype)
+    }
+}
+
 impl Default for MountOptions {
     fn default() -> Self {
         Self {
             fs_name: "cofs".into(),
+            subtype: "cofs",
             allow_other: false,
             default_permissions: true,
             read_only: false,
@@ -177,7 +183,7 @@ impl fmt::Display for MountError {
             }
             Self::Device(source) => write!(f, "/dev/fuse: {source}"),
             Self::KernelTooOld { major, minor } => {
-                write!(f, "the kernel speaks FUSE {major}.{minor}; cofs needs 7.31 (Linux 5.4) or newer")
+                write!(f, "the kernel speaks FUSE {major}.{minor}; 7.31 (Linux 5.4) or newer is needed")
             }
             Self::PointMissing(point) => {
                 write!(f, "mount point {} does not exist: create it", point.display())
@@ -193,16 +199,12 @@ impl fmt::Display for MountError {
             Self::PointInUse(point) => {
                 write!(
                     f,
-                    "a cofs volume is mounted at {} already: unmount it first (cofs umount)",
+                    "there is such a mount at {} already: unmount it first, or choose another directory",
                     point.display()
                 )
             }
             Self::PointStale(point) => {
-                write!(
-                    f,
-                    "a mount whose daemon is gone stands at {}: remove it with cofs umount",
-                    point.display()
-                )
+                write!(f, "a mount whose daemon is gone stands at {}: unmount it", point.display())
             }
             Self::Point { point, source } => write!(f, "mount point {}: {source}", point.display()),
             Self::FusermountMissing => {
@@ -271,7 +273,7 @@ fn check_point(point: &Path, options: &MountOptions) -> Result<PathBuf, MountErr
         return Err(MountError::PointNotDirectory(point.into()));
     }
     let resolved = point.canonicalize().map_err(at)?;
-    if mounted_as(&resolved).map_err(at)?.is_some_and(|kind| kind == FS_TYPE) {
+    if mounted_as(&resolved).map_err(at)?.is_some_and(|kind| kind == options.fs_type()) {
         return Err(MountError::PointInUse(point.into()));
     }
     if !options.non_empty && std::fs::read_dir(&resolved).map_err(at)?.next().is_some() {
@@ -286,10 +288,10 @@ fn is_dead(point: &Path) -> bool {
     rustix::fs::statfs(point).is_err_and(|error| error == Failure::NOTCONN)
 }
 
-/// As [`is_dead`], and it is one of ours. What else stands there is not looked into: a service manager that mounts at the first
+/// As [`is_dead`], and it is one of this type. What else stands there is not looked into: a service manager that mounts at the first
 /// access (autofs) would take that for one.
-pub(crate) fn is_dead_mount(point: &Path) -> bool {
-    mounted_as(point).is_ok_and(|kind| kind.as_deref() == Some(FS_TYPE)) && is_dead(point)
+pub(crate) fn is_dead_mount(point: &Path, fs_type: &str) -> bool {
+    mounted_as(point).is_ok_and(|kind| kind.as_deref() == Some(fs_type)) && is_dead(point)
 }
 
 /// The type of the file system whose root stands at `point`, from the mount table; the topmost where several do.
@@ -365,7 +367,8 @@ fn mount_directly(point: &Path, options: &MountOptions) -> Result<OwnedFd, Mount
         }
     }
     let data = std::ffi::CString::new(data).map_err(|error| failed(error.into()))?;
-    rustix::mount::mount(&*options.fs_name, point, FS_TYPE, mount_flags(options), Some(data.as_c_str()))
+    let fs_type = options.fs_type();
+    rustix::mount::mount(&*options.fs_name, point, fs_type, mount_flags(options), Some(data.as_c_str()))
         .map_err(|error| failed(error.into()))?;
     Ok(device)
 }
@@ -395,7 +398,8 @@ fn helper_options(options: &MountOptions) -> OsString {
         }
         words.push(*byte);
     }
-    words.extend(b",subtype=cofs");
+    words.extend(b",subtype=");
+    words.extend(options.subtype.as_bytes());
     for (set, word) in [
         (options.allow_other, ",allow_other"),
         (options.default_permissions, ",default_permissions"),

@@ -152,7 +152,11 @@ impl From<io::Error> for Failure {
 impl From<MountError> for Failure {
     fn from(error: MountError) -> Self {
         let cause = error.source().and_then(|source| source.downcast_ref::<io::Error>());
-        Self { next: cause.and_then(remedy).map(str::to_owned), ..Self::new(error.to_string()) }
+        let next = match error {
+            MountError::PointInUse(_) | MountError::PointStale(_) => Some("cofs umount takes it down"),
+            _ => cause.and_then(remedy),
+        };
+        Self { next: next.map(str::to_owned), ..Self::new(error.to_string()) }
     }
 }
 

@@ -154,6 +154,43 @@ fn an_acknowledged_change_survives_kill_9() {
 }
 
 #[test]
+fn with_auto_unmount_no_dead_mount_stays_after_kill_9() {
+    if skip() {
+        return;
+    }
+    let root = scratch();
+    let store = format(&root);
+    let dir = root.path().join("mount");
+    let options = |words: &str| cofs(&["mount", &store, dir.to_str().unwrap(), "-o", words]);
+    let said = options("auto_unmount,supervise").output().unwrap();
+    assert_eq!(said.status.code(), Some(2));
+    let flags = || {
+        let output = Command::new("findmnt").args(["-n", "-o", "OPTIONS"]).arg(&dir).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let mut plain = foreground(&store, &dir);
+    let expected = flags();
+    plain.signal(Signal::TERM);
+    plain.ends_well();
+
+    let mut watched = Foreground::start(options("auto_unmount"), &dir);
+    assert_eq!(flags(), expected, "whoever mounts");
+    fs::write(dir.join("file"), "bytes").unwrap();
+    // Also while somebody stands in it.
+    let open = fs::File::open(dir.join("file")).unwrap();
+    watched.process.kill().unwrap();
+    watched.process.wait().unwrap();
+    wait_for("the mount is taken away", || !is_mounted(&dir));
+    drop(open);
+
+    let mut watched = Foreground::start(options("auto_unmount"), &dir);
+    assert_eq!(fs::read(dir.join("file")).unwrap(), b"bytes");
+    watched.signal(Signal::TERM);
+    watched.ends_well();
+    assert!(!is_mounted(&dir));
+}
+
+#[test]
 fn the_service_manager_is_told() {
     if skip() {
         return;

@@ -13,6 +13,7 @@ use std::{
 
 use rustix::{
     fs::{AtFlags, CWD, Mode, OFlags, Timespec, Timestamps, UTIME_NOW},
+    io::Errno,
     time::{ClockId, clock_gettime},
 };
 
@@ -34,7 +35,7 @@ const fn verb(name: &'static str, act: Act) -> Verb {
 }
 
 /// In this order, on the same files.
-pub const VERBS: [Verb; 9] = [
+pub const VERBS: [Verb; 12] = [
     verb("create", |name| {
         rustix::fs::open(name, OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY, Mode::from(0o644)).map(drop)
     }),
@@ -47,17 +48,31 @@ pub const VERBS: [Verb; 9] = [
     }),
     Verb { cold: true, ..verb("lookup", stat) },
     verb("unlink", |name| rustix::fs::unlink(name)),
+    Verb { silent: true, ..verb("absent", absent) },
+    Verb { asks: false, ..verb("absent again", absent) },
     verb("create+write", |name| {
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY;
         let file = rustix::fs::open(name, flags, Mode::from(0o644))?;
         rustix::io::write(&file, &[7; 4096]).map(drop)
     }),
-    verb("read", |name| {
-        let file = rustix::fs::open(name, OFlags::RDONLY, Mode::empty())?;
-        rustix::io::read(&file, &mut [0; 4096][..]).map(drop)
-    }),
+    verb("read", read),
+    verb("read again", read),
     Verb { silent: true, ..verb("unlink written", |name| rustix::fs::unlink(name)) },
 ];
+
+fn read(name: &CStr) -> rustix::io::Result<()> {
+    let file = rustix::fs::open(name, OFlags::RDONLY, Mode::empty())?;
+    rustix::io::read(&file, &mut [0; 4096][..]).map(drop)
+}
+
+/// Looks for a name that is not there.
+fn absent(name: &CStr) -> rustix::io::Result<()> {
+    match rustix::fs::stat(name) {
+        Err(Errno::NOENT) => Ok(()),
+        Ok(_) => Err(Errno::EXIST),
+        Err(error) => Err(error),
+    }
+}
 
 fn stat(name: &CStr) -> rustix::io::Result<()> {
     rustix::fs::stat(name).map(drop)

@@ -4,6 +4,8 @@
 //! ([`fixed`]; over io_uring also with workers that do not stack, as the loop's do not), and the crate with the null file system. Each is a
 //! daemon in a session of its own. `--with` adds directories, such as a mounted volume, against the null file system of the first transport. Rates are
 //! medians; ratios are medians of the ratios of single rounds, with their quartiles.
+//!
+//! `ceiling --saved` tells what each measure that saves requests is worth: the null file system without it, as a share of the one that has all.
 
 mod clients;
 mod figures;
@@ -48,13 +50,16 @@ struct Arguments {
     transports: Vec<Way>,
     #[arg(long, value_delimiter = ',', default_value = "1,2,4,8")]
     processes: Vec<usize>,
+    /// Measure the null file system without each of what saves requests, over the first transport, and nothing else.
+    #[arg(long, conflicts_with = "with")]
+    saved: bool,
 }
 
 /// What this program is when it starts itself.
 #[derive(Subcommand)]
 enum Part {
     #[command(hide = true)]
-    Serve { kind: Kind, way: Way, point: PathBuf },
+    Serve { kind: Kind, way: Way, point: PathBuf, lack: Option<Lack> },
     #[command(hide = true)]
     Client { dir: PathBuf, first: usize, count: usize },
 }
@@ -72,6 +77,36 @@ enum Kind {
     /// The crate, with workers that do not stack.
     Unstacked,
     Null,
+}
+
+/// A measure that the null file system does without.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Lack {
+    /// `FOPEN_NOFLUSH`.
+    NoFlush,
+    /// `FOPEN_KEEP_CACHE`.
+    KeepCache,
+    /// Time-outs for names and attributes.
+    TimeOuts,
+    /// Time-outs for names that are not there.
+    Negative,
+    /// Unseen first reads: with relatime they must be seen, and new files are written past the page cache, which saves a GETXATTR.
+    Unseen,
+    /// Permissions that the kernel checks: it asks for the parent's attributes before each change in it.
+    Checks,
+}
+
+impl Lack {
+    fn words(self) -> &'static str {
+        match self {
+            Self::NoFlush => "without FOPEN_NOFLUSH",
+            Self::KeepCache => "without FOPEN_KEEP_CACHE",
+            Self::TimeOuts => "without time-outs for names and attributes",
+            Self::Negative => "without time-outs for names that are not there",
+            Self::Unseen => "with relatime: first reads are seen, new files written past the page cache",
+            Self::Checks => "without the kernel's checks of permissions",
+        }
+    }
 }
 
 /// So many processes, in one directory or each in its own.
@@ -119,15 +154,22 @@ impl Drop for Subject {
 }
 
 impl Subject {
-    fn start(kind: Kind, way: Way) -> io::Result<Self> {
+    fn start(kind: Kind, way: Way, lack: Option<Lack>) -> io::Result<Self> {
         let point = tempfile::tempdir()?;
         let word = |value: &dyn Fn() -> Option<clap::builder::PossibleValue>| {
             value().map(|value| value.get_name().to_owned())
         };
         let (kind_word, way_word) = (word(&|| kind.to_possible_value()), word(&|| way.to_possible_value()));
-        let name = kind_word.clone().unwrap_or_default();
+        let lack_word = lack.and_then(|lack| word(&|| lack.to_possible_value()));
+        let name = lack_word.clone().or(kind_word.clone()).unwrap_or_default();
         let mut command = Command::new("setsid");
-        command.arg(std::env::current_exe()?).arg("serve").args(kind_word).args(way_word).arg(point.path());
+        command
+            .arg(std::env::current_exe()?)
+            .arg("serve")
+            .args(kind_word)
+            .args(way_word)
+            .arg(point.path())
+            .args(lack_word);
         let mut daemon = command.stdin(Stdio::piped()).spawn()?;
         let stands = || {
             std::fs::read_to_string("/proc/self/mountinfo")
@@ -178,7 +220,7 @@ impl Subject {
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let outcome = match &arguments.part {
-        Some(Part::Serve { kind, way, point }) => serve(*kind, *way, point),
+        Some(Part::Serve { kind, way, point, lack }) => serve(*kind, *way, point, *lack),
         Some(Part::Client { dir, first, count }) => clients::work(dir, *first, *count),
         None => measure(&arguments),
     };
@@ -192,7 +234,7 @@ fn main() -> ExitCode {
 }
 
 /// A daemon's life: until its standard input ends, which takes the mount down.
-fn serve(kind: Kind, way: Way, point: &Path) -> io::Result<()> {
+fn serve(kind: Kind, way: Way, point: &Path, lack: Option<Lack>) -> io::Result<()> {
     let at = point.to_path_buf();
     std::thread::spawn(move || {
         let _ = io::stdin().read(&mut [0]);
@@ -204,23 +246,34 @@ fn serve(kind: Kind, way: Way, point: &Path) -> io::Result<()> {
     match (kind, way) {
         (Kind::Loop, Way::Dev) => raw::dev::serve(table, point),
         (Kind::Loop, Way::Uring) => raw::uring::serve(table, point),
-        (Kind::Null, _) => serve_by_crate(fs::NullFs::new(false, || ()), way, true, point),
+        (Kind::Null, _) => {
+            let options = MountOptions { default_permissions: lack != Some(Lack::Checks), ..options(way) };
+            serve_by_crate(null(lack), &options, point)
+        }
         (Kind::Crate | Kind::Unstacked, _) => {
-            serve_by_crate(fixed::Fixed(table), way, kind == Kind::Crate, point)
+            let options = MountOptions { stacking: kind == Kind::Crate, ..options(way) };
+            serve_by_crate(fixed::Fixed(table), &options, point)
         }
     }
 }
 
-fn serve_by_crate(fs: impl FileSystem, way: Way, stacking: bool, point: &Path) -> io::Result<()> {
+fn null(lack: Option<Lack>) -> fs::NullFs {
+    let has = |measure| lack != Some(measure);
+    let mut null = fs::NullFs::new(!has(Lack::NoFlush), || ());
+    null.keeps =
+        fs::Keeps { names: has(Lack::TimeOuts), absent: has(Lack::Negative), bytes: has(Lack::KeepCache) };
+    *null.relatime.get_mut() = !has(Lack::Unseen);
+    null
+}
+
+fn options(way: Way) -> MountOptions {
     let transport = if way == Way::Dev { Transport::DevFuse } else { Transport::Uring };
-    let options = MountOptions {
-        fs_name: "ceiling".into(),
-        allow_other: true,
-        transport,
-        stacking,
-        ..Default::default()
-    };
-    let mount = cofs_fuse::mount(Arc::new(fs), point, &options).map_err(io::Error::other)?;
+    MountOptions { fs_name: "ceiling".into(), allow_other: true, transport, ..Default::default() }
+}
+
+fn serve_by_crate(fs: impl FileSystem, options: &MountOptions, point: &Path) -> io::Result<()> {
+    let transport = options.transport;
+    let mount = cofs_fuse::mount(Arc::new(fs), point, options).map_err(io::Error::other)?;
     if mount.report().transport != transport {
         return Err(io::Error::other(mount.report().reason.clone()));
     }
@@ -232,20 +285,7 @@ fn measure(arguments: &Arguments) -> io::Result<()> {
         return Err(io::Error::other("only root mounts without a helper and drops caches: run it as root"));
     }
     let cells = Cell::all(&arguments.processes);
-    let mut subjects = Vec::new();
-    for &way in &arguments.transports {
-        let kinds: &[Kind] = if way == Way::Uring {
-            &[Kind::Loop, Kind::Unstacked, Kind::Crate, Kind::Null]
-        } else {
-            &[Kind::Loop, Kind::Crate, Kind::Null]
-        };
-        for &kind in kinds {
-            subjects.push(Subject::start(kind, way)?);
-        }
-    }
-    for text in &arguments.with {
-        subjects.push(Subject::of_others(text)?);
-    }
+    let subjects = if arguments.saved { without_each(arguments) } else { all_ways(arguments) }?;
     let mut rates: Vec<Rates> = subjects.iter().map(|_| Rates::new(cells.len())).collect();
     let (mut first, random) = (0, &mut SmallRng::from_os_rng());
     // The first round warms up and does not count.
@@ -267,8 +307,49 @@ fn measure(arguments: &Arguments) -> io::Result<()> {
         eprint!("\rround {round} of {} ", arguments.rounds);
     }
     eprintln!();
-    print_all(arguments, &cells, &subjects, &rates);
+    if arguments.saved {
+        print_saved(arguments, &cells, &rates);
+    } else {
+        print_all(arguments, &cells, &subjects, &rates);
+    }
     Ok(())
+}
+
+fn all_ways(arguments: &Arguments) -> io::Result<Vec<Subject>> {
+    let mut subjects = Vec::new();
+    for &way in &arguments.transports {
+        let kinds: &[Kind] = if way == Way::Uring {
+            &[Kind::Loop, Kind::Unstacked, Kind::Crate, Kind::Null]
+        } else {
+            &[Kind::Loop, Kind::Crate, Kind::Null]
+        };
+        for &kind in kinds {
+            subjects.push(Subject::start(kind, way, None)?);
+        }
+    }
+    for text in &arguments.with {
+        subjects.push(Subject::of_others(text)?);
+    }
+    Ok(subjects)
+}
+
+/// The null file system with all, and without each.
+fn without_each(arguments: &Arguments) -> io::Result<Vec<Subject>> {
+    let way = arguments.transports.first().copied().unwrap_or(Way::Uring);
+    let lacks = Lack::value_variants().iter().map(|&lack| Some(lack));
+    std::iter::once(None).chain(lacks).map(|lack| Subject::start(Kind::Null, way, lack)).collect()
+}
+
+fn print_saved(arguments: &Arguments, cells: &[Cell], rates: &[Rates]) {
+    println!(
+        "{} files in each of {} rounds; thousands per second, then shares",
+        arguments.files, arguments.rounds
+    );
+    let Some((all, others)) = rates.split_first() else { return };
+    print_rates("the null file system, 1000/s", cells, all);
+    for (lack, lacking) in Lack::value_variants().iter().zip(others) {
+        print_shares(lack.words(), cells, lacking, all);
+    }
 }
 
 fn print_all(arguments: &Arguments, cells: &[Cell], subjects: &[Subject], rates: &[Rates]) {

@@ -27,6 +27,17 @@ const SHARDS: u64 = 64;
 
 type Shared = Arc<Mutex<Node>>;
 
+/// What the kernel may keep of what it was told.
+#[derive(Clone, Copy)]
+pub struct Keeps {
+    /// Names that are there, and attributes.
+    pub names: bool,
+    /// Names that are not there.
+    pub absent: bool,
+    /// Bytes, from one open to the next.
+    pub bytes: bool,
+}
+
 pub struct NullFs {
     shards: Vec<RwLock<HashMap<InodeId, Shared>>>,
     next_ino: AtomicU64,
@@ -37,6 +48,7 @@ pub struct NullFs {
     /// The first read after a change is seen and changes the access time. Replies are then those of cofs: a file that is
     /// empty and only written has no pages, and an open to read what has changed since it was read drops them.
     pub relatime: AtomicBool,
+    pub keeps: Keeps,
     /// All files have the bytes of this one.
     #[allow(dead_code, reason = "for the tests, which share this file")]
     pub backing: Mutex<Option<BackingId>>,
@@ -62,6 +74,7 @@ impl NullFs {
             on_sync: Box::new(on_sync),
             flush,
             relatime: AtomicBool::new(false),
+            keeps: Keeps { names: true, absent: true, bytes: true },
             backing: Mutex::default(),
             slow_looks: AtomicBool::new(false),
             slow_links: AtomicBool::new(false),
@@ -95,7 +108,11 @@ impl NullFs {
     fn entry(&self, node: &Shared) -> Entry {
         let mut node = node.lock();
         node.lookups += 1;
-        Entry { attributes: node.attributes, validity: Validity::FOREVER }
+        Entry { attributes: node.attributes, validity: self.validity() }
+    }
+
+    fn validity(&self) -> Validity {
+        if self.keeps.names { Validity::FOREVER } else { Validity::NEVER }
     }
 
     /// Makes an inode under `name`; its attributes are those that the caller will be shown.
@@ -119,7 +136,7 @@ impl NullFs {
             parent.written();
         }
         node.lookups = 1;
-        let entry = Entry { attributes: node.attributes, validity: Validity::FOREVER };
+        let entry = Entry { attributes: node.attributes, validity: self.validity() };
         self.shard(ino).write().insert(ino, Arc::new(Mutex::new(node)));
         Ok(entry)
     }
@@ -144,7 +161,7 @@ impl NullFs {
         let way = if self.relatime.load(Ordering::Relaxed) {
             relatime_way(of, flags)
         } else {
-            DataPath::Cached { keep_cache: true }
+            DataPath::Cached { keep_cache: self.keeps.bytes }
         };
         let data_path = self.backing.lock().map_or(way, DataPath::Passthrough);
         Opened { handle: HandleId(0), data_path, no_flush: !self.flush }
@@ -263,7 +280,7 @@ impl FileSystem for NullFs {
     }
 
     fn negative_validity(&self) -> Duration {
-        Duration::MAX
+        if self.keeps.absent { Duration::MAX } else { Duration::ZERO }
     }
 
     async fn lookup(&self, _: &Context<'_>, parent: InodeId, name: &Name) -> FsResult<Entry> {
@@ -332,14 +349,14 @@ impl FileSystem for NullFs {
 
     async fn getattr(&self, ino: InodeId, _: Option<HandleId>) -> FsResult<Stat> {
         self.look().await;
-        Ok(Stat { attributes: self.node(ino)?.lock().attributes, validity: Duration::MAX })
+        Ok(Stat { attributes: self.node(ino)?.lock().attributes, validity: self.validity().attributes })
     }
 
     async fn setattr(&self, _: &Context<'_>, ino: InodeId, _: Option<HandleId>, change: &SetAttributes) -> FsResult<Stat> {
         let node = self.node(ino)?;
         let mut node = node.lock();
         node.set(change)?;
-        Ok(Stat { attributes: node.attributes, validity: Duration::MAX })
+        Ok(Stat { attributes: node.attributes, validity: self.validity().attributes })
     }
 
     async fn getxattr(&self, _: &Context<'_>, ino: InodeId, name: &XattrName) -> FsResult<Bytes> {

@@ -53,6 +53,8 @@ pub struct MountOptions {
     pub stacking: Option<bool>,
     /// A second process watches over the one that serves, and starts it anew when it has died.
     pub supervise: bool,
+    /// The mount is taken down when its process dies.
+    pub auto_unmount: bool,
 }
 
 /// More workers than this help nobody.
@@ -113,6 +115,7 @@ impl MountOptions {
             "nonempty" => self.non_empty = true,
             "nodiratime" | "diratime" => self.no_dir_atime = word == "nodiratime",
             "supervise" | "nosupervise" => self.supervise = word == "supervise",
+            "auto_unmount" => self.auto_unmount = true,
             "noatime" => self.atime = Atime::Never,
             "relatime" => self.atime = Atime::Relative,
             "atime" | "strictatime" => self.atime = Atime::Always,
@@ -165,7 +168,7 @@ mod tests {
     #[test]
     fn known_words_are_understood() {
         let options = parse(
-            "defaults,ro,allow_other,nosuid,noatime,transport=dev,threads=3,passthrough=off,handles=off,stacking=off,supervise,x-a.b=c,",
+            "defaults,ro,allow_other,nosuid,noatime,transport=dev,threads=3,passthrough=off,handles=off,stacking=off,supervise,auto_unmount,x-a.b=c,",
         );
         let expected = MountOptions {
             read_only: true,
@@ -178,6 +181,7 @@ mod tests {
             handles: Some(false),
             stacking: Some(false),
             supervise: true,
+            auto_unmount: true,
             ..MountOptions::default()
         };
         assert_eq!(options.unwrap(), expected);

@@ -23,7 +23,7 @@ use serde_json::json;
 use crate::{
     failure::{Done, Failure, Within},
     mount::{
-        daemon,
+        daemon, dead,
         estate::Estate,
         mountinfo,
         notify::notify,
@@ -58,7 +58,8 @@ pub struct Args {
 
     /// Mount options, as in fstab: ro, rw, allow_other, suid, nosuid, dev, nodev, exec, noexec, noatime, relatime,
     /// strictatime, diratime, nodiratime, sync, async, dirsync, nonempty, fsname=NAME, transport=auto|uring|dev,
-    /// threads=N, passthrough=on|off, handles=on|off, stacking=on|off, supervise (survives the death of its process; slower).
+    /// threads=N, passthrough=on|off, handles=on|off, stacking=on|off, auto_unmount (goes when its process dies), supervise (survives the death
+    /// of its process; slower).
     #[arg(short = 'o', value_name = "WORDS")]
     pub options: Vec<String>,
 
@@ -147,6 +148,12 @@ fn parse_options(args: &Args) -> Done<MountOptions> {
         options.add(words, args.sloppy)?;
     }
     options.transport = args.transport.or(options.transport);
+    if options.auto_unmount && options.supervise {
+        return Err(Failure::usage(
+            "`auto_unmount` takes the mount away when its process dies, `supervise` keeps it",
+        )
+        .next("name one of them"));
+    }
     Ok(options)
 }
 
@@ -276,6 +283,10 @@ impl Service<'_> {
         };
         let fs = Arc::new(Cofs::open(volume)?);
         let how = fuse_options(&locked, below, self.options);
+        let _watched = match start {
+            Start::Mount(dir) if self.options.auto_unmount => Some(dead::watch(dir).within("auto_unmount")?),
+            _ => None,
+        };
         let made = match start {
             Start::Mount(dir) => {
                 let hand_on = |handover, point: &Path| self.hand_on(handover, point, &locked);
@@ -422,6 +433,7 @@ fn fuse_options(locked: &Locked, below: Below, options: &MountOptions) -> cofs_f
         fs_name: options.fsname.clone().map_or_else(|| locked.store.clone().into(), Into::into),
         allow_other: options.allow_other,
         default_permissions: true,
+        subtype: "cofs",
         read_only: options.read_only,
         no_suid: !options.suid.unwrap_or(is_root),
         no_dev: !options.dev.unwrap_or(is_root),

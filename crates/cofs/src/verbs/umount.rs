@@ -39,6 +39,10 @@ pub struct Args {
     /// Cut its users off first: what they do from now on fails (umount -f; needs root).
     #[arg(long, hide = true)]
     pub force: bool,
+
+    /// Wait for the end of standard input first; then as --dead.
+    #[arg(long, hide = true)]
+    pub outlive: bool,
 }
 
 /// How long the daemon may take to close the volume before we say that it is still at it.
@@ -47,6 +51,9 @@ const CLOSE_TIME_MAX: Duration = Duration::from_secs(60);
 const USERS_SHOWN_MAX: usize = 5;
 
 pub fn run(args: &Args) -> Done {
+    if args.outlive {
+        return dead::outlive(&args.dir);
+    }
     if args.dead {
         return dead::take_away(&args.dir);
     }

@@ -76,7 +76,7 @@ fn try_policies() -> Result<(), String> {
         format!("a thread's policy cannot be changed both ways: {error} (it needs root, or CAP_SYS_NICE)")
     };
     if Policy::current().map_err(words)? != Policy::OTHER {
-        return Err("cofs was started with a scheduling policy of its own".into());
+        return Err("this process was started with a scheduling policy of its own".into());
     }
     let ways = [Policy::IDLE, Policy::OTHER, Policy::FIRST];
     ways.into_iter().try_for_each(|policy| policy.give(this)).map_err(words)
