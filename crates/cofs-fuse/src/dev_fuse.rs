@@ -40,8 +40,23 @@ const ANSWER_AT: usize = PAGE_BYTES - size_of::<OutHeader>();
 const BODY_AT: usize = PAGE_BYTES;
 /// The largest READ or WRITE, so that all tasks' buffers stay within their bound: see [`crate::memory::transfer_bytes`].
 pub(crate) fn transfer_bytes() -> usize {
-    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-    memory::transfer_bytes(limits::FUSE_TASKS_MAX, memory::bound(cpus), BODY_AT)
+    memory::transfer_bytes(limits::FUSE_TASKS_MAX, memory::bound(cpus()), BODY_AT)
+}
+
+/// That this process may use.
+pub(crate) fn cpus() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// What a task's buffer takes.
+pub(crate) fn seat_bytes(transfer_bytes: usize) -> usize {
+    BODY_AT + transfer_bytes.max(abi::MIN_READ_BUFFER)
+}
+
+/// How many tasks there may be, so that their buffers stay within the bound. They are fewer than usual where transfers were settled for io_uring, which has
+/// fewer places on one CPU, and the kernel has gone back to `/dev/fuse`.
+fn tasks_max(cpus: usize, transfer_bytes: usize) -> usize {
+    (memory::bound(cpus) / seat_bytes(transfer_bytes)).clamp(1, limits::FUSE_TASKS_MAX)
 }
 
 /// Tasks kept for the next slow work.
@@ -212,13 +227,13 @@ impl Buffer {
     fn new(transfer_bytes: usize) -> io::Result<Self> {
         // The kernel answers a request with EIO if it is being read when the process is killed and there is no page for it yet. All
         // others it hands to the process that follows (`resent.rs`).
-        let pages = Pages::populated(BODY_AT + transfer_bytes.max(abi::MIN_READ_BUFFER))?;
+        let pages = Pages::populated(seat_bytes(transfer_bytes))?;
         Ok(Self { pages, request_bytes: 0, transfer_bytes })
     }
 
     fn receive(&mut self, device: &Device, pace: &mut Pace) -> bool {
-        let end = BODY_AT + self.transfer_bytes.max(abi::MIN_READ_BUFFER);
-        match self.pages.get_mut(REQUEST_AT..end).map(|room| device.receive(room, pace)) {
+        let room = self.pages.get_mut(REQUEST_AT..seat_bytes(self.transfer_bytes));
+        match room.map(|room| device.receive(room, pace)) {
             Some(Received::Request(len)) => {
                 self.request_bytes = len;
                 true
@@ -319,6 +334,8 @@ pub(crate) struct DevFuse<F> {
     device: Arc<Device>,
     pool: Arc<Pool>,
     transfer_bytes: usize,
+    /// See [`tasks_max`].
+    tasks_max: usize,
     /// The first task's, until it has it: with one, requests are served.
     first: Mutex<Option<Seat>>,
     /// See [`Pace::Unhurried`].
@@ -335,7 +352,8 @@ impl<F: FileSystem> DevFuse<F> {
         transfer_bytes: usize,
     ) -> io::Result<Self> {
         let first = Mutex::new(Some(Seat::new(&device, transfer_bytes)?));
-        Ok(Self { service, device, pool, transfer_bytes, first, unhurried: false, tasks: Arc::default() })
+        let (tasks_max, tasks) = (tasks_max(cpus(), transfer_bytes), Arc::default());
+        Ok(Self { service, device, pool, transfer_bytes, tasks_max, first, unhurried: false, tasks })
     }
 
     /// For a connection whose requests come another way.
@@ -347,7 +365,7 @@ impl<F: FileSystem> DevFuse<F> {
     /// something limits them. Errors: not even one thread could be had.
     pub fn run(&self, threads: usize) -> io::Result<()> {
         std::thread::scope(|scope| {
-            for number in 0..threads.max(1) {
+            for number in 0..threads.clamp(1, self.tasks_max) {
                 // The first one passes on what may wait: however few there are, one goes on taking requests.
                 let waits = self.service.over_network && number > 0;
                 let thread = std::thread::Builder::new().name(format!("cofs-fuse-{number}"));
@@ -391,7 +409,7 @@ impl<F: FileSystem> DevFuse<F> {
             if let Some(task) = roster.idle.pop() {
                 return Some(task);
             }
-            if roster.alive < limits::FUSE_TASKS_MAX {
+            if roster.alive < self.tasks_max {
                 match self.new_task(roster.alive) {
                     Ok(task) => {
                         roster.alive += 1;
@@ -439,8 +457,19 @@ mod tests {
     fn the_buffers_stay_within_their_bound_on_any_machine() {
         for cpus in 1..=1024 {
             let transfer_bytes = memory::transfer_bytes(limits::FUSE_TASKS_MAX, memory::bound(cpus), BODY_AT);
-            assert!(limits::FUSE_TASKS_MAX * (BODY_AT + transfer_bytes) <= memory::bound(cpus), "{cpus}");
+            assert!(limits::FUSE_TASKS_MAX * seat_bytes(transfer_bytes) <= memory::bound(cpus), "{cpus}");
             assert!(transfer_bytes.is_power_of_two() && transfer_bytes >= 128 << 10);
+            assert_eq!(tasks_max(cpus, transfer_bytes), limits::FUSE_TASKS_MAX);
         }
+        let buffer = Buffer::new(1 << 17).unwrap();
+        assert_eq!(buffer.pages.len(), seat_bytes(1 << 17));
+    }
+
+    #[test]
+    fn transfers_that_were_settled_for_io_uring_leave_room_for_fewer_tasks() {
+        let settled = 512 << 10;
+        let tasks = tasks_max(1, settled);
+        let bytes = |tasks| tasks * seat_bytes(settled);
+        assert!(bytes(tasks) <= memory::bound(1) && bytes(tasks + 1) > memory::bound(1), "{tasks}");
     }
 }

@@ -11,7 +11,7 @@ use cofs_types::{Authority, FsResult, limits};
 
 use crate::{
     abi::init,
-    dev_fuse::{DevFuse, Device},
+    dev_fuse::{DevFuse, Device, cpus},
     dispatch::Service,
     executor::Pool,
     handle::MountReport,
@@ -179,8 +179,4 @@ impl<F: FileSystem> Session<F> {
             transfer_bytes: self.settled.transfer_bytes,
         }
     }
-}
-
-fn cpus() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
 }

@@ -139,7 +139,7 @@ pub const FUSE_TASKS_MAX: usize = 64;
 pub const FUSE_QUEUE_DEPTH: usize = 32;
 /// Likewise on the queue of a CPU that the mount may not use itself, but others may.
 pub const FUSE_STRAY_QUEUE_DEPTH: usize = 8;
-/// Memory for requests over io_uring: so much, and so much more for each possible CPU. Transfers are made
+/// Memory for requests, headers and the reader of `/dev/fuse` included: so much, and so much more for each possible CPU. Transfers are made
 /// smaller, and queues shallower, until they fit.
 pub const FUSE_BUFFERS_BYTES: usize = 16 << 20;
 pub const FUSE_BUFFERS_BYTES_PER_CPU: usize = 1 << 20;

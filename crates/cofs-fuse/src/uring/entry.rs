@@ -22,6 +22,15 @@ const OP_IN_AT: usize = size_of::<[u8; 128]>();
 const IN_OUT_AT: usize = OP_IN_AT + size_of::<[u8; 128]>();
 const HEADER_BYTES: usize = size_of::<UringReqHeader>();
 
+/// What an entry takes: the kernel wants its headers apart from the payload, and we give them a page.
+pub(crate) fn bytes(transfer_bytes: usize) -> usize {
+    HEADER_BYTES.next_multiple_of(PAGE_BYTES) + payload_bytes(transfer_bytes)
+}
+
+fn payload_bytes(transfer_bytes: usize) -> usize {
+    transfer_bytes.max(2 * PAGE_BYTES)
+}
+
 /// Where the kernel is to find an entry's memory: `iovec`s of headers and payload, as it wants them.
 #[derive(Debug)]
 pub(crate) struct Addresses {
@@ -43,7 +52,7 @@ impl Entry {
     pub fn new(transfer_bytes: usize) -> std::io::Result<Self> {
         Ok(Self {
             header: Pages::new(HEADER_BYTES)?,
-            payload: Pages::new(transfer_bytes.max(2 * PAGE_BYTES))?,
+            payload: Pages::new(payload_bytes(transfer_bytes))?,
             commit_id: Arc::default(),
         })
     }
@@ -116,6 +125,14 @@ mod tests {
         assert_eq!(entry.commit_id().load(Ordering::Acquire), 77);
         entry.finish(None);
         assert_eq!(entry.header[4..8], (-libc::EIO).to_ne_bytes());
+    }
+
+    #[test]
+    fn an_entry_takes_what_it_is_reckoned_at() {
+        for transfer_bytes in [1, 1 << 17, 1 << 20] {
+            let entry = Entry::new(transfer_bytes).unwrap();
+            assert_eq!(entry.header.len() + entry.payload.len(), bytes(transfer_bytes));
+        }
     }
 
     #[test]

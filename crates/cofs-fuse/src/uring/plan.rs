@@ -11,7 +11,11 @@
 use cofs_types::limits;
 use rustix::thread::CpuSet;
 
-use crate::memory;
+use super::entry;
+use crate::{
+    dev_fuse,
+    memory::{self, PAGE_BYTES},
+};
 
 /// Below this, large transfers would cost too many trips.
 const TRANSFER_BYTES_MIN: usize = 128 << 10;
@@ -30,7 +34,7 @@ pub(crate) struct WorkerPlan {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Plan {
     pub workers: Vec<WorkerPlan>,
-    /// Largest READ or WRITE, so that all buffers stay within their bound.
+    /// Largest READ or WRITE, so that all memory for requests stays within its bound.
     pub transfer_bytes: usize,
 }
 
@@ -50,28 +54,42 @@ impl Plan {
         let queues = 0..possible.min(usize::from(u16::MAX));
         let (mine, strays): (Vec<_>, Vec<_>) = queues.partition(|cpu| ours(*cpu));
         let bound = memory::bound(possible);
-        let (depth, transfer_bytes) = shape(bound, mine.len(), strays.len());
+        let Shape { depth, stray_depth, transfer_bytes } = Shape::within(bound, mine.len(), strays.len());
         let (crew, depth) = if crews { (depth, 1) } else { (1, depth) };
         let on = |cpu: usize| WorkerPlan { pin: Some(cpu), queues: vec![cpu as u16], depth, waits: crews };
         let mut workers: Vec<_> = mine.iter().flat_map(|&cpu| std::iter::repeat_n(on(cpu), crew)).collect();
         if !strays.is_empty() {
             let queues = strays.iter().map(|&cpu| cpu as u16).collect();
-            let depth = limits::FUSE_STRAY_QUEUE_DEPTH;
-            workers.push(WorkerPlan { pin: None, queues, depth, waits: false });
+            workers.push(WorkerPlan { pin: None, queues, depth: stray_depth, waits: false });
         }
         Self { workers, transfer_bytes }
     }
 }
 
-/// Depth of our own queues and size of a transfer, such that all buffers stay below `bound`. Depth comes
-/// first: an operation that waits (a sync) keeps its place, and those behind it need others. What a transfer
-/// loses by being smaller is little: a trip costs a tenth of copying 256 KiB.
-fn shape(bound: usize, mine: usize, strays: usize) -> (usize, usize) {
-    let entries = mine * limits::FUSE_QUEUE_DEPTH + strays * limits::FUSE_STRAY_QUEUE_DEPTH;
-    let transfer_bytes = memory::transfer_bytes(entries, bound, 0).max(TRANSFER_BYTES_MIN);
-    let places =
-        (bound / transfer_bytes).saturating_sub(strays * limits::FUSE_STRAY_QUEUE_DEPTH) / mine.max(1);
-    (places.clamp(1, limits::FUSE_QUEUE_DEPTH), transfer_bytes)
+/// What requests get, such that all memory for them stays within a bound: places with their headers, and the buffer of the thread that
+/// drains `/dev/fuse`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Shape {
+    /// Of our own queues.
+    depth: usize,
+    /// Of the others.
+    stray_depth: usize,
+    transfer_bytes: usize,
+}
+
+impl Shape {
+    /// Depth comes first: an operation that waits (a sync) keeps its place, and those behind it need others. What a transfer
+    /// loses by being smaller is little: a trip costs a tenth of copying 256 KiB.
+    fn within(bound: usize, mine: usize, strays: usize) -> Self {
+        let wanted = mine * limits::FUSE_QUEUE_DEPTH + strays * limits::FUSE_STRAY_QUEUE_DEPTH;
+        // The drain's buffer is as large as a place with its header.
+        let transfer_bytes = memory::transfer_bytes(wanted + 1, bound, PAGE_BYTES).max(TRANSFER_BYTES_MIN);
+        let places =
+            bound.saturating_sub(dev_fuse::seat_bytes(transfer_bytes)) / entry::bytes(transfer_bytes);
+        let stray_depth = (places / (mine + strays).max(1)).clamp(1, limits::FUSE_STRAY_QUEUE_DEPTH);
+        let left = places.saturating_sub(strays * stray_depth);
+        Self { depth: (left / mine.max(1)).clamp(1, limits::FUSE_QUEUE_DEPTH), stray_depth, transfer_bytes }
+    }
 }
 
 /// How many CPUs a list such as `0-3,8` names.
@@ -115,19 +133,36 @@ mod tests {
         assert_eq!(crews.transfer_bytes, plan.transfer_bytes);
     }
 
+    /// All that the plan has its mount allocate for requests.
+    fn bytes(plan: &Plan) -> usize {
+        let places: usize = plan.workers.iter().map(|worker| worker.depth * worker.queues.len()).sum();
+        places * entry::bytes(plan.transfer_bytes) + dev_fuse::seat_bytes(plan.transfer_bytes)
+    }
+
     #[test]
-    fn the_buffers_stay_within_their_bound_on_any_machine() {
-        for (possible, ours) in
-            [(1, 1), (2, 1), (2, 2), (8, 2), (8, 8), (64, 2), (64, 64), (1024, 2), (512, 512), (1024, 512)]
-        {
-            let plan = Plan::new(possible, false, |cpu| cpu < ours);
-            let entries: usize = plan.workers.iter().map(|w| w.depth * w.queues.len()).sum();
-            let bound = memory::bound(possible);
-            assert!(entries * plan.transfer_bytes <= bound, "{possible} {ours}");
-            assert!(plan.transfer_bytes.is_power_of_two());
-            assert!(plan.workers.iter().all(|w| w.pin.is_none() || w.depth >= 8));
+    fn all_memory_for_requests_stays_within_its_bound_on_any_machine() {
+        for possible in 1..=1024 {
+            for ours in [1, 2, possible / 2, possible].map(|ours| ours.clamp(1, possible)) {
+                for crews in [false, true] {
+                    let plan = Plan::new(possible, crews, |cpu| cpu < ours);
+                    assert!(bytes(&plan) <= memory::bound(possible), "{ours} of {possible}, crews: {crews}");
+                    assert!(plan.transfer_bytes.is_power_of_two());
+                    let crew = plan.workers.iter().filter(|worker| worker.pin == Some(0)).count();
+                    assert!(!crews || crew >= 7);
+                    assert!(plan.workers.iter().all(|worker| worker.waits || worker.depth >= 7));
+                }
+            }
         }
-        let small = Plan::new(2, false, |_| true);
-        assert_eq!((small.transfer_bytes, small.workers[0].depth), (256 << 10, 32));
+    }
+
+    #[test]
+    fn small_machines_have_all_the_places() {
+        for (possible, transfer_bytes) in [(1, 512 << 10), (2, 256 << 10), (4, 128 << 10)] {
+            let plan = Plan::new(possible, false, |_| true);
+            let depths: Vec<_> = plan.workers.iter().map(|worker| worker.depth).collect();
+            assert_eq!((plan.transfer_bytes, depths), (transfer_bytes, vec![32; possible]));
+        }
+        let large = Plan::new(64, false, |_| true);
+        assert_eq!((large.transfer_bytes, large.workers[0].depth), (128 << 10, 9));
     }
 }
