@@ -71,6 +71,7 @@ layout! {
     ReadIn { fh: u64, offset: u64, size: u32, read_flags: u32, lock_owner: u64, flags: u32, padding: u32 }
     WriteIn { fh: u64, offset: u64, size: u32, write_flags: u32, lock_owner: u64, flags: u32, padding: u32 }
     WriteOut { size: u32, padding: u32 }
+    SyncfsIn { padding: u64 }
     FsyncIn { fh: u64, fsync_flags: u32, padding: u32 }
     /// As it stands since `SETXATTR_EXT`.
     SetxattrIn { size: u32, flags: u32, setxattr_flags: u32, padding: u32 }

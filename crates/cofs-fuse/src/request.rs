@@ -1,7 +1,7 @@
 //! From the kernel's bytes to a typed operation: a total function that allocates nothing.
 //!
 //! A request comes as a header, one fixed struct of arguments and what follows it (names, values, data).
-//! `/dev/fuse` lays the three one behind the other, an io_uring entry keeps them apart: [`Message`] hides
+//! `/dev/fuse` lays the three one behind the other, an io_uring entry keeps them apart: [`Message`] (`message.rs`) hides
 //! which. Whatever the bytes are, the outcome is an [`Operation`] or the errno to answer with; names are
 //! validated here and nowhere later. What does not borrow from the rest carries no lifetime, so that a READ
 //! may be answered into the buffer that it came in.
@@ -14,9 +14,13 @@ use cofs_types::{
 use zerocopy::{FromBytes, Immutable, KnownLayout};
 
 use crate::{
-    abi::{self, InHeader, flag, opcode, setattr},
+    abi::{self, flag, opcode, setattr},
     errno::Errno,
 };
+
+mod message;
+
+pub use message::Message;
 
 pub type Parsed<T> = Result<T, Errno>;
 
@@ -30,50 +34,6 @@ pub struct Dialect {
     pub setxattr_ext: bool,
 }
 
-/// A request cut into its parts.
-#[derive(Clone, Copy, Debug)]
-pub struct Message<'a> {
-    pub header: InHeader,
-    /// The fixed arguments where the transport keeps them apart.
-    fixed: Option<&'a [u8]>,
-    rest: &'a [u8],
-    extensions: &'a [u8],
-}
-
-impl<'a> Message<'a> {
-    /// A message read from `/dev/fuse`; `None` when it is not even a header, so that nobody can be answered.
-    pub fn from_bytes(bytes: &'a [u8]) -> Option<Self> {
-        let (header, rest) = InHeader::read_from_prefix(bytes).ok()?;
-        Some(Self::new(header, None, rest))
-    }
-
-    /// A message of an io_uring entry.
-    pub fn from_parts(header: InHeader, fixed: &'a [u8], payload: &'a [u8]) -> Self {
-        Self::new(header, Some(fixed), payload)
-    }
-
-    fn new(header: InHeader, fixed: Option<&'a [u8]>, rest: &'a [u8]) -> Self {
-        let extension_bytes = usize::from(header.total_extlen) * 8;
-        match rest.len().checked_sub(extension_bytes).and_then(|at| rest.split_at_checked(at)) {
-            Some((rest, extensions)) => Self { header, fixed, rest, extensions },
-            None => Self { header, fixed, rest, extensions: &[] },
-        }
-    }
-
-    /// The supplementary group that the kernel names for a new inode (`CREATE_SUPP_GROUP`), if it does.
-    pub fn supplementary_group(&self) -> Option<u32> {
-        let mut left = self.extensions;
-        while let Ok((head, body)) = abi::ExtHeader::read_from_prefix(left) {
-            if head.kind == abi::EXT_GROUPS {
-                let (groups, list) = abi::SuppGroups::read_from_prefix(body).ok()?;
-                return (groups.nr_groups > 0).then(|| u32::read_from_prefix(list).ok())?.map(|(g, _)| g);
-            }
-            left = left.get((head.size as usize).max(size_of::<abi::ExtHeader>())..)?;
-        }
-        None
-    }
-}
-
 /// Takes arguments off a message, front to back.
 struct Arguments<'a> {
     fixed: Option<&'a [u8]>,
@@ -81,6 +41,10 @@ struct Arguments<'a> {
 }
 
 impl<'a> Arguments<'a> {
+    fn of(message: &Message<'a>) -> Parsed<Self> {
+        message.parts.map(|parts| Self { fixed: parts.fixed, rest: parts.rest })
+    }
+
     fn fixed<T: FromBytes + KnownLayout + Immutable>(&mut self) -> Parsed<T> {
         if let Some(fixed) = self.fixed.take() {
             return T::read_from_prefix(fixed).map(|(value, _)| value).map_err(|_| MALFORMED);
@@ -246,16 +210,12 @@ pub enum Operation<'a> {
 
 /// The body of a BATCH_FORGET.
 #[derive(Clone, Copy, Debug)]
-pub struct ForgetList<'a> {
-    count: usize,
-    bytes: &'a [u8],
-}
+pub struct ForgetList<'a>(&'a [u8]);
 
 impl ForgetList<'_> {
-    /// The inodes with the look-ups that are over; never more than the message holds.
+    /// The inodes with the look-ups that are over.
     pub fn iter(&self) -> impl Iterator<Item = (InodeId, u64)> {
-        let one = size_of::<abi::ForgetOne>();
-        self.bytes.chunks_exact(one).take(self.count).filter_map(|bytes| {
+        self.0.chunks_exact(size_of::<abi::ForgetOne>()).filter_map(|bytes| {
             let entry = abi::ForgetOne::read_from_bytes(bytes).ok()?;
             Some((InodeId::new(entry.nodeid)?, entry.nlookup))
         })
@@ -265,7 +225,7 @@ impl ForgetList<'_> {
 /// Parses what a message asks for. The errno is the answer to a request that is malformed (EINVAL or what
 /// its name deserves), not served (ENOSYS) or refused (ENOTTY, EOPNOTSUPP).
 pub fn parse<'a>(message: &Message<'a>, dialect: Dialect) -> Parsed<Operation<'a>> {
-    let mut args = Arguments { fixed: message.fixed, rest: message.rest };
+    let mut args = Arguments::of(message)?;
     match message.header.opcode {
         opcode::READ
         | opcode::READDIR
@@ -306,8 +266,9 @@ fn unanswered<'a>(code: u32, args: &mut Arguments<'a>) -> Parsed<Operation<'a>> 
     Ok(match code {
         opcode::FORGET => Operation::Forget { count: args.fixed::<abi::ForgetIn>()?.nlookup },
         opcode::BATCH_FORGET => {
-            let count = args.fixed::<abi::BatchForgetIn>()?.count as usize;
-            Operation::BatchForget(ForgetList { count, bytes: args.rest })
+            let count = args.fixed::<abi::BatchForgetIn>()?.count;
+            let bytes = args.rest.get(..count as usize * size_of::<abi::ForgetOne>()).ok_or(MALFORMED)?;
+            Operation::BatchForget(ForgetList(bytes))
         }
         opcode::INTERRUPT => Operation::Interrupt { unique: args.fixed::<abi::InterruptIn>()?.unique },
         _ => Operation::Nothing,
@@ -317,7 +278,6 @@ fn unanswered<'a>(code: u32, args: &mut Arguments<'a>) -> Parsed<Operation<'a>> 
 fn on_name_or_inode<'a>(code: u32, args: &mut Arguments<'a>) -> Parsed<Operation<'a>> {
     Ok(match code {
         opcode::LOOKUP => {
-            args.skip_fixed();
             Operation::Lookup(match args.string()? {
                 // "/" is the kernel's own name of an entry that has none, as it was found by its number: overlayfs asks
                 // whether it still stands.
@@ -336,8 +296,8 @@ fn on_name_or_inode<'a>(code: u32, args: &mut Arguments<'a>) -> Parsed<Operation
         }
         opcode::SETATTR => attributes_to_set(args.fixed()?)?,
         opcode::READLINK => Operation::Readlink,
-        opcode::UNLINK => Operation::Unlink(args.skip_fixed().name()?),
-        opcode::RMDIR => Operation::Rmdir(args.skip_fixed().name()?),
+        opcode::UNLINK => Operation::Unlink(args.name()?),
+        opcode::RMDIR => Operation::Rmdir(args.name()?),
         opcode::RENAME => {
             let arg: abi::RenameIn = args.fixed()?;
             rename(args, arg.newdir, 0)?
@@ -352,19 +312,11 @@ fn on_name_or_inode<'a>(code: u32, args: &mut Arguments<'a>) -> Parsed<Operation
         }
         opcode::ACCESS => Operation::Access { mask: args.fixed::<abi::AccessIn>()?.mask },
         opcode::STATFS => Operation::Statfs,
-        opcode::SYNCFS => Operation::Syncfs,
+        opcode::SYNCFS => args.fixed::<abi::SyncfsIn>().map(|_| Operation::Syncfs)?,
         opcode::DESTROY => Operation::Destroy,
         opcode::IOCTL => return Err(Errno(libc::ENOTTY)),
         _ => return Err(Errno(libc::ENOSYS)),
     })
-}
-
-impl Arguments<'_> {
-    /// Operations without fixed arguments: an io_uring entry has that place all the same.
-    fn skip_fixed(&mut self) -> &mut Self {
-        self.fixed = None;
-        self
-    }
 }
 
 fn rename<'a>(args: &mut Arguments<'a>, newdir: u64, flags: u32) -> Parsed<Operation<'a>> {
@@ -403,9 +355,12 @@ fn making<'a>(code: u32, args: &mut Arguments<'a>) -> Parsed<Operation<'a>> {
             Operation::Make { name: args.name()?, new: new(FileKind::Directory, arg.mode, arg.umask) }
         }
         opcode::SYMLINK => {
-            let name = args.skip_fixed().name()?;
+            let name = args.name()?;
             let target = args.string()?;
-            if target.is_empty() || target.len() > limits::SYMLINK_BYTES_MAX {
+            if target.is_empty() {
+                return Err(Errno(libc::ENOENT));
+            }
+            if target.len() > limits::SYMLINK_BYTES_MAX {
                 return Err(Errno(libc::ENAMETOOLONG));
             }
             Operation::Make { name, new: NewInode { target, ..new(FileKind::Symlink, 0o777, 0) } }
@@ -414,7 +369,7 @@ fn making<'a>(code: u32, args: &mut Arguments<'a>) -> Parsed<Operation<'a>> {
             let arg: abi::OpenIn = args.fixed()?;
             Operation::Open(open_flags(arg.flags, arg.open_flags))
         }
-        opcode::OPENDIR => Operation::Opendir,
+        opcode::OPENDIR => args.fixed::<abi::OpenIn>().map(|_| Operation::Opendir)?,
         opcode::CREATE => {
             let arg: abi::CreateIn = args.fixed()?;
             let new = new(FileKind::Regular, arg.mode, arg.umask);
@@ -423,6 +378,7 @@ fn making<'a>(code: u32, args: &mut Arguments<'a>) -> Parsed<Operation<'a>> {
         // TMPFILE: its name means nothing.
         _ => {
             let arg: abi::CreateIn = args.fixed()?;
+            args.string()?;
             let new = new(FileKind::Regular, arg.mode, arg.umask);
             Operation::Tmpfile { new, flags: open_flags(arg.flags, arg.open_flags) }
         }
@@ -463,7 +419,7 @@ fn on_open_file<'a>(code: u32, args: &mut Arguments<'a>) -> Parsed<Operation<'a>
                 data_only: arg.fsync_flags & flag::FSYNC_FDATASYNC != 0,
             }
         }
-        opcode::FSYNCDIR => Operation::Fsyncdir,
+        opcode::FSYNCDIR => args.fixed::<abi::FsyncIn>().map(|_| Operation::Fsyncdir)?,
         opcode::FALLOCATE => {
             let arg: abi::FallocateIn = args.fixed()?;
             let mode = fallocate_mode(arg.mode)?;
@@ -511,7 +467,7 @@ fn on_xattr<'a>(code: u32, args: &mut Arguments<'a>, dialect: Dialect) -> Parsed
         }
         opcode::LISTXATTR => Operation::Listxattr { room: args.fixed::<abi::GetxattrIn>()?.size },
         // REMOVEXATTR.
-        _ => Operation::Removexattr(args.skip_fixed().xattr_name()?),
+        _ => Operation::Removexattr(args.xattr_name()?),
     })
 }
 
@@ -599,4 +555,4 @@ pub fn inode(number: u64) -> Parsed<InodeId> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

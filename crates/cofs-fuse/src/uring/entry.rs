@@ -75,8 +75,7 @@ impl Entry {
         self.commit_id.clone()
     }
 
-    /// Writes the answer's headers. An entry must be answered to be of use again, so that what needs no
-    /// answer, or could not be understood, is answered with EIO.
+    /// Writes the answer's headers. An entry must be answered to be of use again, so that what needs no answer is answered with EIO.
     pub fn finish(&mut self, answer: Option<Answer>) {
         let unique = self.in_header().map_or(0, |header| header.unique);
         let answer = answer.unwrap_or(Answer { unique, outcome: Err(Errno(libc::EIO)) });
@@ -100,7 +99,7 @@ impl Frame for Entry {
     fn message(&self) -> Option<Message<'_>> {
         let fixed = self.header.get(OP_IN_AT..IN_OUT_AT)?;
         let payload_bytes = self.in_out()?.payload_sz as usize;
-        Some(Message::from_parts(self.in_header()?, fixed, self.payload.get(..payload_bytes)?))
+        Some(Message::from_parts(self.in_header()?, fixed, self.payload.get(..payload_bytes)))
     }
 
     fn answer(&mut self) -> &mut [u8] {
@@ -111,6 +110,10 @@ impl Frame for Entry {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{
+        abi::opcode,
+        request::{Dialect, parse},
+    };
 
     #[test]
     fn an_answer_stands_where_the_kernel_looks_for_it() {
@@ -136,10 +139,18 @@ mod tests {
     }
 
     #[test]
-    fn a_payload_larger_than_its_place_is_no_message() {
+    fn a_payload_larger_than_its_place_is_a_malformed_request() {
         let mut entry = Entry::new(1 << 17).unwrap();
+        let header = InHeader { unique: 5, opcode: opcode::STATFS, len: 40, ..Default::default() };
+        entry.header[..40].copy_from_slice(header.as_bytes());
+        let parsed = |entry: &Entry| {
+            let message = entry.message().unwrap();
+            assert_eq!(message.header.unique, 5);
+            parse(&message, Dialect { setxattr_ext: true }).map(drop)
+        };
+        assert_eq!(parsed(&entry), Ok(()));
         let in_out = UringEntInOut { payload_sz: u32::MAX, ..Default::default() };
         entry.header[256..288].copy_from_slice(in_out.as_bytes());
-        assert!(entry.message().is_none());
+        assert_eq!(parsed(&entry), Err(Errno(libc::EINVAL)));
     }
 }
