@@ -96,7 +96,10 @@ impl<F: FileSystem> Service<F> {
                 self.look(&header, Look::Attributes(subject(&header)?, handle)).await
             }
             Operation::Statx { handle } => self.look(&header, Look::Statx(subject(&header)?, handle)).await,
-            Operation::Statfs => self.look(&header, Look::Space).await,
+            Operation::Statfs => {
+                subject(&header)?;
+                self.look(&header, Look::Space).await
+            }
             operation if resent::is_again(&header) => self.operate_again(&ctx, &header, operation).await,
             operation => self.operate(&ctx, &header, operation).await,
         }
@@ -252,3 +255,6 @@ pub(crate) async fn unpanicked(
 fn subject(header: &InHeader) -> Result<InodeId, Errno> {
     request::inode(header.nodeid)
 }
+
+#[cfg(test)]
+mod tests;
