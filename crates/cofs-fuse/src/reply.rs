@@ -1,7 +1,7 @@
 //! Answers: their layouts, and the one place where they enter the transport's buffer.
 //!
-//! An answer is small (kept beside), a run of bytes (handed over by the file system), or already in place,
-//! because READ and READDIR wrote it where the kernel will take it from. The transport adds its header.
+//! An answer is small (kept beside), a run of bytes (handed over by the file system), laid out where it goes, or already in place,
+//! because READ and READDIR wrote it where the kernel will take it from. The transport adds its header. Nothing is allocated.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::{
     errno::Errno,
 };
 
-/// Room for the largest frequent answer: CREATE's entry and open file.
+/// Room for the largest answer that is kept beside: CREATE's entry and open file.
 const SMALL_BYTES: usize = size_of::<abi::EntryOut>() + size_of::<abi::OpenOut>();
 
 /// What goes back to the kernel.
@@ -26,6 +26,8 @@ pub enum Reply {
     None,
     Done,
     Small(SmallVec<[u8; SMALL_BYTES]>),
+    /// STATX's, laid out only in its place: it is twice as large as all others.
+    Statx(Stat),
     Bytes(Bytes),
     /// So many bytes of the buffer are the answer already.
     InPlace(usize),
@@ -33,16 +35,22 @@ pub enum Reply {
 
 impl Reply {
     pub fn of<T: IntoBytes + Immutable>(value: &T) -> Self {
+        const { assert!(size_of::<T>() <= SMALL_BYTES, "a larger one would be allocated for") };
         Self::Small(SmallVec::from_slice(value.as_bytes()))
     }
 
     /// Puts the answer at the front of `buffer`; returns its length. Errors: EIO if it does not fit, which a
     /// kernel that keeps to the negotiated sizes never meets.
     pub fn place(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
+        let statx;
         let bytes: &[u8] = match self {
             Self::None | Self::Done => return Ok(0),
             Self::InPlace(len) => return Ok(*len),
             Self::Small(small) => small,
+            Self::Statx(stat) => {
+                statx = statx_out(stat);
+                statx.as_bytes()
+            }
             Self::Bytes(bytes) => bytes,
         };
         buffer.get_mut(..bytes.len()).ok_or(Errno(libc::EIO))?.copy_from_slice(bytes);
@@ -73,12 +81,6 @@ impl Reply {
         let (attr_valid, attr_valid_nsec) = seconds(stat.validity);
         let attr = attr(&stat.attributes);
         Self::of(&abi::AttrOut { attr_valid, attr_valid_nsec, dummy: 0, attr })
-    }
-
-    pub fn statx(stat: &Stat) -> Self {
-        let (attr_valid, attr_valid_nsec) = seconds(stat.validity);
-        let stat = statx(&stat.attributes);
-        Self::of(&abi::StatxOut { attr_valid, attr_valid_nsec, flags: 0, spare: [0; 2], stat })
     }
 
     pub fn opened(opened: &Opened) -> Self {
@@ -254,6 +256,12 @@ fn attr(a: &Attributes) -> abi::Attr {
     }
 }
 
+fn statx_out(stat: &Stat) -> abi::StatxOut {
+    let (attr_valid, attr_valid_nsec) = seconds(stat.validity);
+    let stat = statx(&stat.attributes);
+    abi::StatxOut { attr_valid, attr_valid_nsec, flags: 0, spare: [0; 2], stat }
+}
+
 fn statx(a: &Attributes) -> abi::Statx {
     let time = |t: cofs_types::Timestamp| abi::SxTime { tv_sec: t.secs, tv_nsec: t.nanos, reserved: 0 };
     abi::Statx {
@@ -350,6 +358,17 @@ mod tests {
         let golden = [words(&[2]), halves(&[0, 0]), golden_attr()].concat();
         assert_eq!(bytes(&Reply::attributes(&stat)), golden);
         assert_eq!(bytes(&Reply::negative(Duration::from_secs(3)))[..24], words(&[0, 0, 3]));
+    }
+
+    #[test]
+    fn an_answer_that_is_laid_out_in_its_place_makes_no_other_larger() {
+        let stat = Stat { attributes: entry(Duration::ZERO).attributes, validity: Duration::from_secs(2) };
+        let statx = bytes(&Reply::Statx(stat));
+        let head = [words(&[2]), halves(&[0, 0]), words(&[0, 0])].concat();
+        assert_eq!((statx.len(), &statx[..32]), (288, &head[..]));
+        // `stx_ino` to `stx_blocks`, as `struct statx` has them.
+        assert_eq!(statx[32 + 0x20..32 + 0x38], words(&[0x0102, 7, 8]));
+        assert!(size_of::<Stat>() <= SMALL_BYTES, "{}", size_of::<Stat>());
     }
 
     #[test]

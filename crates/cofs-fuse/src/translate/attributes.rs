@@ -11,7 +11,7 @@ pub async fn getattr<F: FileSystem>(fs: &F, ino: InodeId, handle: Option<HandleI
 }
 
 pub async fn statx<F: FileSystem>(fs: &F, ino: InodeId, handle: Option<HandleId>) -> Answered {
-    Ok(Reply::statx(&fs.getattr(ino, handle).await?))
+    Ok(Reply::Statx(fs.getattr(ino, handle).await?))
 }
 
 pub async fn setattr<F: FileSystem>(
