@@ -98,28 +98,43 @@ impl Settled {
 /// Reads INIT from a fresh connection and answers it. Errors: the kernel's protocol is too old or unknown,
 /// or the connection broke.
 pub(crate) fn negotiate(device: BorrowedFd<'_>, wishes: Wishes) -> Result<Settled, MountError> {
-    let mut buffer = [0; abi::MIN_READ_BUFFER];
-    let (header, offer) = loop {
-        let len = retried(|| rustix::io::read(device, &mut buffer[..])).map_err(MountError::Device)?;
-        let message = buffer.get(..len).unwrap_or_default();
-        let (header, body) = InHeader::read_from_prefix(message).map_err(|_| broken())?;
-        if header.opcode != opcode::INIT {
-            return Err(broken());
-        }
-        let offer = Offer::parse(body).ok_or_else(broken)?;
-        if offer.major <= abi::KERNEL_VERSION {
-            break (header, offer);
-        }
+    let (mut unique, mut offer) = receive(device)?;
+    if offer.major > abi::KERNEL_VERSION {
         // A newer major version: we name ours, and the kernel asks again in it.
-        answer(device, header.unique, &InitOut { major: abi::KERNEL_VERSION, ..Default::default() })?;
-    };
-    if offer.major < abi::KERNEL_VERSION || offer.minor < abi::KERNEL_MINOR_VERSION_MIN {
-        refuse(device, header.unique);
-        return Err(MountError::KernelTooOld { major: offer.major, minor: offer.minor });
+        let (major, minor) = (abi::KERNEL_VERSION, abi::KERNEL_MINOR_VERSION);
+        answer(device, unique, &InitOut { major, minor, ..Default::default() })?;
+        (unique, offer) = receive(device)?;
+    }
+    let known = offer.major == abi::KERNEL_VERSION;
+    if !known || offer.minor < abi::KERNEL_MINOR_VERSION_MIN {
+        refuse(device, unique);
+        let Offer { major, minor, .. } = offer;
+        return Err(if major > abi::KERNEL_VERSION {
+            broken("the kernel insists on a newer protocol than FUSE 7")
+        } else {
+            MountError::KernelTooOld { major, minor }
+        });
     }
     let (settled, out) = settle(offer, wishes);
-    answer(device, header.unique, &out)?;
+    answer(device, unique, &out)?;
     Ok(settled)
+}
+
+/// The kernel's INIT, with its number.
+fn receive(device: BorrowedFd<'_>) -> Result<(u64, Offer), MountError> {
+    let mut buffer = [0; abi::MIN_READ_BUFFER];
+    let len = retried(|| rustix::io::read(device, &mut buffer[..])).map_err(MountError::Device)?;
+    if len == 0 {
+        let gone = io::Error::new(io::ErrorKind::UnexpectedEof, "the connection ended before INIT");
+        return Err(MountError::Device(gone));
+    }
+    let message = buffer.get(..len).unwrap_or_default();
+    let no_init = || broken("the kernel's first message is not INIT");
+    let (header, body) = InHeader::read_from_prefix(message).map_err(|_| no_init())?;
+    if header.opcode != opcode::INIT || header.len as usize != len {
+        return Err(no_init());
+    }
+    Ok((header.unique, Offer::parse(body).ok_or_else(no_init)?))
 }
 
 /// What INIT brings.
@@ -195,8 +210,8 @@ fn refuse(device: BorrowedFd<'_>, unique: u64) {
     let _ = rustix::io::write(device, header.as_bytes());
 }
 
-fn broken() -> MountError {
-    MountError::Device(io::Error::new(io::ErrorKind::InvalidData, "the kernel's first message is not INIT"))
+fn broken(how: &str) -> MountError {
+    MountError::Device(io::Error::new(io::ErrorKind::InvalidData, how))
 }
 
 fn retried(mut call: impl FnMut() -> rustix::io::Result<usize>) -> io::Result<usize> {
@@ -209,51 +224,4 @@ fn retried(mut call: impl FnMut() -> rustix::io::Result<usize>) -> io::Result<us
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const WISHES: Wishes = Wishes {
-        kernel_checks: true,
-        passthrough: true,
-        handles: true,
-        stack_depth: 2,
-        uring: true,
-        transfer_bytes: 1 << 20,
-    };
-
-    fn offer(features: u64) -> Offer {
-        Offer { major: 7, minor: 45, readahead_bytes_max: 131_072, features }
-    }
-
-    #[test]
-    fn nothing_is_claimed_that_the_kernel_did_not_offer() {
-        let (settled, out) = settle(offer(init::ASYNC_READ | init::INIT_EXT), WISHES);
-        assert_eq!(settled.feature_names(), ["async_read", "init_ext"]);
-        assert_eq!((out.flags2, out.max_stack_depth), (0, 0));
-        assert_eq!(settled.transfer_bytes, 32 * PAGE_BYTES, "no MAX_PAGES");
-    }
-
-    #[test]
-    fn a_modern_kernel_is_asked_for_everything_and_the_high_bits_travel_in_flags2() {
-        let (settled, out) = settle(offer(u64::MAX), WISHES);
-        assert_eq!(settled.feature_names().len(), NAMES.len() - 1, "all but one of a pair");
-        assert_eq!(out.flags2, (1 << 2) | (1 << 3) | (1 << 4) | (1 << 5) | (1 << 7) | (1 << 9));
-        assert_eq!((out.max_pages, out.max_write, out.max_stack_depth), (256, 1 << 20, 2));
-        let (settled, _) = settle(offer(u64::MAX), Wishes { transfer_bytes: 1 << 20, ..Wishes::default() });
-        let unwished = init::PASSTHROUGH | init::OVER_IO_URING | init::POSIX_ACL | init::EXPORT_SUPPORT;
-        assert!(!settled.has(unwished));
-        assert!(settled.has(init::NO_EXPORT_SUPPORT));
-    }
-
-    #[test]
-    fn flags2_counts_only_with_init_ext() {
-        let parse = |flags: u32| {
-            let init = InitIn { major: 7, minor: 36, max_readahead: 0, flags };
-            let bytes = [init.as_bytes(), &u32::MAX.to_ne_bytes()].concat();
-            Offer::parse(&bytes).unwrap().features >> 32
-        };
-        assert_eq!(parse(0), 0);
-        assert_eq!(parse(init::INIT_EXT as u32), u64::from(u32::MAX));
-        assert!(Offer::parse(&[0; 15]).is_none());
-    }
-}
+mod tests;
