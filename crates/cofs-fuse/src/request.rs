@@ -315,6 +315,8 @@ fn on_name_or_inode<'a>(code: u32, args: &mut Arguments<'a>) -> Parsed<Operation
         opcode::SYNCFS => args.fixed::<abi::SyncfsIn>().map(|_| Operation::Syncfs)?,
         opcode::DESTROY => Operation::Destroy,
         opcode::IOCTL => return Err(Errno(libc::ENOTTY)),
+        // The kernel asks no more, and takes all files for ready, which regular ones are.
+        opcode::POLL => return Err(Errno(libc::ENOSYS)),
         _ => return Err(Errno(libc::ENOSYS)),
     })
 }

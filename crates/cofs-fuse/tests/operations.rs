@@ -6,7 +6,10 @@ use std::{
     collections::BTreeSet,
     fs::{self, File, OpenOptions},
     io::{Read, Seek, Write},
-    os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink},
+    os::{
+        fd::AsRawFd,
+        unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink},
+    },
 };
 
 use common::on_each;
@@ -194,6 +197,51 @@ fn the_less_common_calls_work() {
         rustix::io::write(&unnamed, b"born without a name").unwrap();
         rustix::fs::linkat(&unnamed, c"", CWD, on.path("named"), AtFlags::EMPTY_PATH).unwrap();
         assert_eq!(fs::read(on.path("named")).unwrap(), b"born without a name");
+    });
+}
+
+#[test]
+fn an_open_file_is_ready_to_be_read_and_written_at_once() {
+    use rustix::event::{FdSetElement, PollFd, PollFlags, Timespec, fd_set_insert, poll, select};
+    on_each(|on| {
+        let path = on.path("file");
+        let file = File::options().read(true).write(true).create_new(true).open(path).unwrap();
+        let patience = Timespec { tv_sec: 20, tv_nsec: 0 };
+        // The second time the kernel knows, and asks no more.
+        for _ in 0..2 {
+            let ready = PollFlags::IN | PollFlags::OUT;
+            let mut files = [PollFd::new(&file, ready | PollFlags::PRI)];
+            assert_eq!(poll(&mut files, Some(&patience)), Ok(1));
+            assert_eq!(files[0].revents(), ready);
+            let number = file.as_raw_fd();
+            let mut set = [FdSetElement::default(); 16];
+            fd_set_insert(&mut set, number);
+            let (mut read, mut write, mut except) = (set, set, set);
+            // SAFETY: the only descriptor in the sets is open.
+            let found = unsafe {
+                select(number + 1, Some(&mut read), Some(&mut write), Some(&mut except), Some(&patience))
+            };
+            assert_eq!(found, Ok(2));
+        }
+    });
+}
+
+#[test]
+fn an_ioctl_that_nobody_knows_is_enotty() {
+    /// `_IO('x', 1)`, `_IOR('x', 2, u64)` and `_IOW('x', 3, u64)`; `FS_IOC_GETFLAGS`.
+    const UNKNOWN: [u32; 4] = [0x7801, 0x8008_7802, 0x4008_7803, 0x8008_6601];
+    on_each(|on| {
+        let file = File::create(on.path("file")).unwrap();
+        let directory = File::open(on.dir.path()).unwrap();
+        for on in [&file, &directory] {
+            for number in UNKNOWN {
+                let mut value = 0_u64;
+                // SAFETY: none of them takes or gives more than the 8 bytes behind the pointer, which outlives the call.
+                let outcome = unsafe { libc::ioctl(on.as_raw_fd(), number as _, &raw mut value) };
+                let errno = std::io::Error::last_os_error().raw_os_error();
+                assert_eq!((outcome, errno), (-1, Some(libc::ENOTTY)), "{number:#x}");
+            }
+        }
     });
 }
 

@@ -179,7 +179,7 @@ fn arguments_that_cannot_be_meant_have_an_errno_each() {
         ("a second that is none", opcode::SETATTR, setattr(no_time), vec![], libc::EINVAL),
         ("too large", opcode::SETATTR, setattr(too_large), vec![], libc::EFBIG),
         ("ioctl(2)", opcode::IOCTL, vec![0; 32], vec![], libc::ENOTTY),
-        ("poll(2)", 40, vec![0; 24], vec![], libc::ENOSYS),
+        ("poll(2)", opcode::POLL, vec![0; 24], vec![], libc::ENOSYS),
         ("what nobody knows", 999, vec![], vec![], libc::ENOSYS),
     ] {
         assert_eq!(refused(opcode, &fixed, &rest), Some(errno), "{what}, opcode {opcode}");
