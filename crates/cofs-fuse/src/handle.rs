@@ -7,7 +7,11 @@ use std::{
     io,
     os::fd::{AsFd, OwnedFd},
     path::{Path, PathBuf},
-    sync::{Arc, mpsc},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+        mpsc,
+    },
     thread::JoinHandle,
 };
 
@@ -50,6 +54,7 @@ pub struct Mount {
     point: PathBuf,
     report: MountReport,
     session: Option<JoinHandle<FsResult<()>>>,
+    backing_files: Arc<AtomicUsize>,
 }
 
 /// What another process needs to go on with a mount: its connection lives as long as anybody has a descriptor of it.
@@ -67,6 +72,11 @@ impl Mount {
     /// The mount point, resolved.
     pub fn point(&self) -> &Path {
         &self.point
+    }
+
+    /// How many files are registered with the kernel for passthrough now.
+    pub fn backing_files(&self) -> usize {
+        self.backing_files.load(Ordering::Relaxed)
     }
 
     /// Takes the mount down; [`Mount::join`] waits for its end. A mount that has ended already is success.
@@ -177,7 +187,7 @@ fn serve<F: FileSystem>(
 ) -> Result<Mount, MountError> {
     let (tell, told) = mpsc::channel();
     let thread = std::thread::Builder::new().name("cofs-mount".into());
-    let at = point.clone();
+    let (at, backing_files) = (point.clone(), session.registered.clone());
     let life = move || {
         let outcome = session.run(uring, declined, &tell);
         remove_if_dead(&at, &fs_type);
@@ -185,7 +195,7 @@ fn serve<F: FileSystem>(
     };
     let session = thread.spawn(life).map_err(MountError::Thread)?;
     let report = told.recv().map_err(|_| MountError::Thread(io::Error::other("it has panicked")))?;
-    Ok(Mount { point, report, session: Some(session) })
+    Ok(Mount { point, report, session: Some(session), backing_files })
 }
 
 /// A connection that was aborted rather than unmounted leaves its mount behind, dead: nobody can use it.

@@ -2,7 +2,7 @@
 //! detachment.
 
 use std::{
-    sync::{Arc, mpsc},
+    sync::{Arc, atomic::AtomicUsize, mpsc},
     thread::JoinHandle,
 };
 
@@ -39,6 +39,8 @@ pub(crate) struct Session<F> {
     recalls: JoinHandle<()>,
     interrupts: JoinHandle<()>,
     survives: bool,
+    /// How many backing files the kernel has.
+    pub registered: Arc<AtomicUsize>,
     /// Another process has served this connection before.
     resumes: bool,
 }
@@ -87,6 +89,7 @@ impl<F: FileSystem> Session<F> {
             recalls,
             interrupts,
             survives,
+            registered: Arc::default(),
             resumes,
         })
     }
@@ -129,7 +132,9 @@ impl<F: FileSystem> Session<F> {
     }
 
     fn abilities(&self) -> FaceAbilities {
-        let backing_files = || Arc::new(BackingFiles::new(self.device.clone())) as Arc<dyn Passthrough>;
+        let backing_files = || -> Arc<dyn Passthrough> {
+            Arc::new(BackingFiles::new(self.device.clone(), self.registered.clone()))
+        };
         FaceAbilities {
             passthrough: self.settled.has(init::PASSTHROUGH).then(backing_files),
             recall: Some(self.notifier.clone() as Arc<dyn Recall>),

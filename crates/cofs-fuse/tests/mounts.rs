@@ -252,6 +252,7 @@ fn bytes_travel_past_the_daemon_where_the_kernel_reads_the_file_itself() {
                 return eprintln!("SKIPPED: the directory for temporary files cannot back files: {error}");
             }
         };
+        assert_eq!(on.mount().backing_files(), 1);
         *on.fs.backing.lock() = Some(id);
         let file =
             File::options().read(true).write(true).create(true).truncate(false).open(on.path("f")).unwrap();
@@ -270,6 +271,9 @@ fn bytes_travel_past_the_daemon_where_the_kernel_reads_the_file_itself() {
         drop(file);
         *on.fs.backing.lock() = None;
         passthrough.unregister(id);
+        assert_eq!(on.mount().backing_files(), 0);
+        passthrough.unregister(id);
+        assert_eq!(on.mount().backing_files(), 0, "the kernel knows it no more");
     });
 }
 
