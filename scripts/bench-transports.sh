@@ -33,7 +33,8 @@ clean_up() {
 trap clean_up EXIT
 "$COFS" format "$DIR/store"
 # In a session of its own, as daemons are.
-setsid "$COFS" mount "$DIR/store" "$MNT" &
+# Others may enter, as with the rest: so the kernel checks permissions everywhere.
+setsid "$COFS" mount "$DIR/store" "$MNT" -o allow_other &
 for ((n = 0; n < 300; n++)); do
     if findmnt -n "$MNT" >/dev/null; then MOUNTED=1; break; fi
     sleep 0.1

@@ -104,10 +104,10 @@ prepare_machine() {
     if wanted unit; then cofs_packages strace; fi
     wanted_any "${SUITES_MOUNT[@]}" "${SUITES_CRASH[@]}" || return 0
     cofs_packages "${TEST_PACKAGES[@]}"
-    if wanted posixtest && ! command -v go >/dev/null; then cofs_packages golang-go; fi
+    if wanted_any posixtest alone && ! command -v go >/dev/null; then cofs_packages golang-go; fi
     TOOLS=$COFS_CACHE/tools
     wanted pjdfstest && install_tool pjdfstest 0.2.2
-    wanted fsx && install_tool fsx 0.3.2
+    if wanted_any fsx alone; then install_tool fsx 0.3.2; fi
     return 0
 }
 

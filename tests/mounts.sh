@@ -93,9 +93,10 @@ volume_up() {
 }
 
 mount_options() {
-    local passthrough=off
+    local passthrough=off users=allow_other,
     if [[ $DATA_PATH = passthrough ]]; then passthrough=on; fi
-    echo "allow_other,passthrough=$passthrough,transport=$TRANSPORT${MORE_OPTIONS:+,$MORE_OPTIONS}"
+    if [[ -n ${ALONE:-} ]]; then users=; fi
+    echo "${users}passthrough=$passthrough,transport=$TRANSPORT${MORE_OPTIONS:+,$MORE_OPTIONS}"
 }
 
 volume_down() {

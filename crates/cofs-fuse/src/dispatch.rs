@@ -50,6 +50,9 @@ pub(crate) struct Service<F> {
     pub fs: Arc<F>,
     pub dialect: Dialect,
     pub authority: Authority,
+    /// The kernel checks nothing, as only this user is let in. He may act for others, whom nobody has checked (setfsuid(2), by which
+    /// user-level NFS servers do): such requests are refused.
+    pub only: Option<u32>,
     pub notifier: Arc<Notifier>,
     pub resent: Resent,
     pub interrupts: Arc<Interrupts>,
@@ -83,7 +86,11 @@ impl<F: FileSystem> Service<F> {
         let header = message.header;
         let group = message.supplementary_group();
         let ctx = self.context(&header, group.as_slice());
-        match request::parse(&message, self.dialect)? {
+        let operation = request::parse(&message, self.dialect)?;
+        if self.only.is_some_and(|only| only != header.uid) && operation.takes_rights() {
+            return Err(Errno(libc::EACCES));
+        }
+        match operation {
             Operation::Read(of) => files::read(&*self.fs, subject(&header)?, of, frame.answer()).await,
             Operation::Readdir(of) => {
                 directories::readdir(&*self.fs, &ctx, subject(&header)?, of, frame.answer()).await

@@ -53,7 +53,9 @@ pub struct MountOptions {
     pub subtype: &'static str,
     /// Other users may enter (needs `user_allow_other` in `/etc/fuse.conf` for the unprivileged).
     pub allow_other: bool,
-    /// The kernel checks permissions; without it every operation comes with `Authority::Unchecked`.
+    /// The kernel checks permissions, and asks for a directory's attributes before each change in it. Without it every operation comes with
+    /// `Authority::Unchecked`, but nobody checks the way through directories that the kernel has cached: for a mount of one user, of whom
+    /// what he does as another is refused then, unless others may enter.
     pub default_permissions: bool,
     pub read_only: bool,
     pub no_suid: bool,

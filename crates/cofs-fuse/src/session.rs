@@ -8,6 +8,7 @@ use std::{
 
 use cofs_face::{FaceAbilities, FileSystem, Passthrough, Recall};
 use cofs_types::{Authority, FsResult, limits};
+use rustix::process::getuid;
 
 use crate::{
     abi::init,
@@ -61,6 +62,7 @@ impl<F: FileSystem> Session<F> {
             fs,
             dialect: Dialect { setxattr_ext: settled.has(init::SETXATTR_EXT) },
             authority: if options.default_permissions { Authority::Checked } else { Authority::Unchecked },
+            only: (!options.default_permissions && !options.allow_other).then(|| getuid().as_raw()),
             notifier: notifier.clone(),
             resent: resumes.unwrap_or_default(),
             interrupts: interrupts.clone(),

@@ -23,6 +23,7 @@ fn service() -> Service<Canned> {
         fs: Arc::default(),
         dialect: DIALECT,
         authority: Authority::Checked,
+        only: None,
         notifier: Arc::default(),
         resent: Resent::Served,
         interrupts: Arc::default(),

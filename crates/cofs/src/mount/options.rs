@@ -31,6 +31,8 @@ pub enum Atime {
 pub struct MountOptions {
     pub read_only: bool,
     pub allow_other: bool,
+    /// The kernel checks permissions even where they could be left to us.
+    pub default_permissions: bool,
     /// `None`: as mount(8) has it, which is: allowed for root, forbidden for users.
     pub suid: Option<bool>,
     pub dev: Option<bool>,
@@ -61,20 +63,8 @@ pub struct MountOptions {
 const THREADS_MAX: u16 = 1024;
 
 /// Words of fstab(5) that are for mount(8), systemd and the boot, not for a file system.
-const NOT_FOR_US: &[&str] = &[
-    "defaults",
-    "auto",
-    "noauto",
-    "nofail",
-    "_netdev",
-    "user",
-    "nouser",
-    "users",
-    "owner",
-    "group",
-    // The kernel always checks permissions here: asking for it changes nothing.
-    "default_permissions",
-];
+const NOT_FOR_US: &[&str] =
+    &["defaults", "auto", "noauto", "nofail", "_netdev", "user", "nouser", "users", "owner", "group"];
 
 impl MountOptions {
     /// Adds the comma-separated words of one `-o`. `sloppy` (mount -s): unknown words are passed over.
@@ -106,6 +96,7 @@ impl MountOptions {
             "ro" => self.read_only = true,
             "rw" => self.read_only = false,
             "allow_other" => self.allow_other = true,
+            "default_permissions" => self.default_permissions = true,
             "suid" | "nosuid" => self.suid = Some(word == "suid"),
             "dev" | "nodev" => self.dev = Some(word == "dev"),
             "exec" | "noexec" => self.exec = Some(word == "exec"),
@@ -168,11 +159,12 @@ mod tests {
     #[test]
     fn known_words_are_understood() {
         let options = parse(
-            "defaults,ro,allow_other,nosuid,noatime,transport=dev,threads=3,passthrough=off,handles=off,stacking=off,supervise,auto_unmount,x-a.b=c,",
+            "defaults,ro,allow_other,default_permissions,nosuid,noatime,transport=dev,threads=3,passthrough=off,handles=off,stacking=off,supervise,auto_unmount,x-a.b=c,",
         );
         let expected = MountOptions {
             read_only: true,
             allow_other: true,
+            default_permissions: true,
             suid: Some(false),
             atime: Atime::Never,
             transport: Some(Transport::Dev),
