@@ -55,7 +55,7 @@ cofs_rust_fits() {
 
 cofs_rust() {
     cofs_rust_fits && return 0
-    PATH="$HOME/.cargo/bin:$PATH"
+    PATH="${CARGO_HOME:-$HOME/.cargo}/bin:$PATH"
     cofs_rust_fits && return 0
     # Debian 13 packages rustup; Debian's own compiler (1.63, 1.85) is too old for this project.
     if [ -n "$(apt-cache search --names-only '^rustup$' 2>/dev/null)" ]; then
@@ -63,10 +63,25 @@ cofs_rust() {
         rustup toolchain install stable --profile minimal >&2 && rustup default stable >&2
         cofs_rust_fits && return 0
     fi
+    cofs_rustup && cofs_rust_fits && return 0
     cofs_die "Rust $COFS_RUST_MIN or newer is needed (found: $(cargo --version 2>/dev/null || echo none); Debian's own is too old).
 Install it for this user with the official installer from https://rustup.rs:
     curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh -s -- -y --profile minimal
 then run this again."
+}
+
+# Installs Rust for this user by the official installer, where something can fetch that.
+cofs_rustup() {
+    local fetch installer
+    command -v curl >/dev/null || command -v wget >/dev/null || (cofs_packages curl ca-certificates) || return 1
+    if command -v curl >/dev/null; then fetch=(curl --proto '=https' --tlsv1.2 -sSf)
+    elif command -v wget >/dev/null; then fetch=(wget --quiet --https-only --output-document=-)
+    else return 1
+    fi
+    cofs_say "no Rust $COFS_RUST_MIN or newer (found: $(cargo --version 2>/dev/null || echo none)): fetching https://sh.rustup.rs, which installs it for this user only, into ${CARGO_HOME:-$HOME/.cargo} and ${RUSTUP_HOME:-$HOME/.rustup}"
+    installer=$("${fetch[@]}" https://sh.rustup.rs) && [ -n "$installer" ] || return 1
+    # Whole before it is run. The shell's start-up files are left alone: what needs Rust here finds it.
+    printf '%s\n' "$installer" | sh -s -- -y --profile minimal --no-modify-path >&2
 }
 
 # The version of RocksDB that Cargo.lock asks for, such as 0.19.0-11.8.1.
