@@ -34,16 +34,5 @@ pub use mount::{MountError, MountOptions, Transport, Unmount, check, unmount};
 pub use negotiate::Settled;
 pub use resent::Resent;
 
-/// Any bytes as a request of the kernel: what the fuzzer calls. Their length is put right, or few would get any further.
 #[cfg(fuzzing)]
-pub fn fuzz_request(bytes: &[u8]) {
-    let mut bytes = bytes.to_vec();
-    let len = (bytes.len() as u32).to_ne_bytes();
-    bytes.iter_mut().zip(len).for_each(|(byte, right)| *byte = right);
-    if let Some(message) = request::Message::from_bytes(&bytes) {
-        for setxattr_ext in [false, true] {
-            let _ = request::parse(&message, request::Dialect { setxattr_ext });
-        }
-        let _ = message.supplementary_group();
-    }
-}
+pub use request::any::swallow_bytes as fuzz_request;

@@ -603,5 +603,7 @@ pub fn inode(number: u64) -> Parsed<InodeId> {
     InodeId::new(number).ok_or(MALFORMED)
 }
 
+#[cfg(any(test, fuzzing))]
+pub(crate) mod any;
 #[cfg(test)]
 pub(crate) mod tests;

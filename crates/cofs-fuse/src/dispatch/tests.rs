@@ -10,7 +10,10 @@ use proptest::{collection::vec, prelude::*, sample::Index};
 use super::*;
 use crate::{
     abi::{UNIQUE_RESEND, opcode},
-    request::tests::{message, real, say_length},
+    request::{
+        any::say_length,
+        tests::{message, real},
+    },
 };
 use canned::Canned;
 
