@@ -24,4 +24,4 @@ pub use flags::{AccessMode, FallocateMode, OpenFlags, RenameMode, SeekWhence, Xa
 pub use ids::{InodeId, ObjectId, PartitionId, PoolId};
 pub use layout::Layout;
 pub use name::{Name, NameBuf, XattrName};
-pub use time::Timestamp;
+pub use time::{Timestamp, utc, utc_day};

@@ -66,6 +66,7 @@ fn flatten(prefix: &str, value: &Value, rows: &mut Vec<[String; 2]>) {
                 flatten(&join(prefix, name.unwrap_or(&at.to_string())), item, rows);
             }
         }
+        Value::Array(items) if items.is_empty() => rows.push([prefix.to_owned(), words(&Value::Null)]),
         Value::Array(items) => {
             rows.push([prefix.to_owned(), items.iter().map(words).collect::<Vec<_>>().join(", ")])
         }
@@ -125,11 +126,11 @@ mod tests {
     #[test]
     fn a_document_becomes_rows() {
         let mut rows = Vec::new();
-        let document =
-            json!({"uuid": "u", "pools": [{"name": "fast", "free_bytes": 4096}], "tags": ["a", "b"]});
+        let document = json!({"uuid": "u", "pools": [{"name": "fast", "free_bytes": 4096}], "tags": ["a", "b"], "none": []});
         flatten("", &document, &mut rows);
         assert!(rows.contains(&["pools.fast.free_bytes".to_owned(), "4.00 KiB".to_owned()]));
         assert!(rows.contains(&["tags".to_owned(), "a, b".to_owned()]));
+        assert!(rows.contains(&["none".to_owned(), "-".to_owned()]));
     }
 
     #[test]

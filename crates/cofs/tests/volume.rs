@@ -4,7 +4,7 @@ mod common;
 
 use std::{fs, os::unix::fs::MetadataExt, process::Command};
 
-use common::{Mounted, cofs, format, path_str, run, scratch, skip};
+use common::{Foreground, Mounted, cofs, format, path_str, run, scratch, skip};
 
 #[test]
 fn a_live_volume_answers_for_its_store_and_for_its_paths() {
@@ -40,6 +40,68 @@ fn a_live_volume_answers_for_its_store_and_for_its_paths() {
     mounted.unmount();
     run(&["gc", &store]);
     assert_eq!(cofs(&["fsck", &store]).status().unwrap().code(), Some(0));
+}
+
+/// What `cofs status` tells of who has a volume in use, and whether that is all.
+fn sessions(place: &str) -> (Vec<serde_json::Value>, bool) {
+    let status: serde_json::Value =
+        serde_json::from_str(&run(&["status", place, "--output", "json"])).unwrap();
+    (status["sessions"].as_array().expect("sessions").clone(), status["sessions_complete"].as_bool().unwrap())
+}
+
+#[test]
+fn status_tells_who_has_a_volume_in_use() {
+    if skip() {
+        return;
+    }
+    let root = scratch();
+    let store = format(&root);
+    let uid = rustix::process::geteuid().as_raw();
+    let uname = rustix::system::uname();
+    assert_eq!(sessions(&store), (vec![], false));
+
+    let mounted = Mounted::new(&root, &store, &[]);
+    let (all, complete) = sessions(&store);
+    assert!(complete && all.len() == 1, "who may write is alone: {all:?}");
+    let one = &all[0];
+    let pid = one["pid"].as_u64().unwrap();
+    assert_eq!(fs::read_to_string(format!("/proc/{pid}/comm")).unwrap().trim(), "cofs");
+    assert_eq!(
+        (one["host"].as_str(), one["uid"].as_u64()),
+        (uname.nodename().to_str().ok(), Some(uid.into()))
+    );
+    assert_eq!((one["point"].as_str(), one["access"].as_str()), (mounted.dir.to_str(), Some("rw")));
+    assert!(["uring", "dev"].contains(&one["transport"].as_str().unwrap()), "{one}");
+    let since = one["since"].as_str().unwrap();
+    assert!(since.starts_with("20") && since.ends_with('Z') && since.len() == 20, "{since}");
+    let table = run(&["status", mounted.dir.to_str().unwrap()]);
+    let row = |name: &str| table.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+    assert_eq!(row("sessions.0.pid "), Some(pid.to_string().as_str()), "{table}");
+    assert_eq!(row("sessions_complete "), Some("true"));
+    mounted.unmount();
+
+    // Several may look; those without a mount are only known to run.
+    let looking = fs::File::open(format!("{store}/lock")).unwrap();
+    rustix::fs::flock(&looking, rustix::fs::FlockOperation::NonBlockingLockShared).unwrap();
+    let reader = serde_json::json!({"pid": std::process::id(), "host": uname.nodename().to_str().unwrap(), "uid": uid,
+        "since": null, "point": null, "access": "ro", "transport": null});
+    assert_eq!(sessions(&store), (vec![reader.clone()], false));
+    let mounted = Mounted::new(&root, &store, &["-o", "ro"]);
+    let second = foreground_read_only(&store, &root.path().join("second"));
+    for place in [&mounted.dir, &root.path().join("second")] {
+        let (all, complete) = sessions(place.to_str().unwrap());
+        let points: Vec<_> = all.iter().map(|session| session["point"].as_str()).collect();
+        assert!(!complete && points.len() == 3 && points[0] == place.to_str(), "{all:?}");
+        assert!(all.iter().all(|session| session["access"] == "ro") && all[2] == reader, "{all:?}");
+        assert_ne!(all[0]["pid"], all[1]["pid"]);
+    }
+    // `cofs umount` waits for whoever else has the store.
+    drop((looking, second));
+    mounted.unmount();
+}
+
+fn foreground_read_only(store: &str, dir: &std::path::Path) -> Foreground {
+    Foreground::start(cofs(&["mount", store, dir.to_str().unwrap(), "-o", "ro"]), dir)
 }
 
 #[test]

@@ -6,6 +6,8 @@
 
 use std::{collections::BTreeSet, fmt::Write};
 
+use cofs_types::utc_day;
+
 use super::{
     Drawn,
     chart::{Line, Scale, lines},
@@ -63,7 +65,7 @@ fn facts(body: &mut String, reports: &[Report]) -> Drawn {
     );
     let repeats = distinct(reports.iter().map(|report| report.repeats.to_string()).collect());
     let begun = reports.iter().map(|report| report.conditions.begun_unix).filter(|begun| *begun > 0).min();
-    let begun = begun.map(|begun| format!(" · {}", date(begun))).unwrap_or_default();
+    let begun = begun.map(|begun| format!(" · {}", utc_day(begun))).unwrap_or_default();
     writeln!(
         body,
         "<p class=\"notes\">{}{begun} · {} results, {} repeats each, in turns</p>",
@@ -72,17 +74,6 @@ fn facts(body: &mut String, reports: &[Report]) -> Drawn {
         escape(&repeats.join(" or ")),
     )?;
     Ok(())
-}
-
-/// The day of a time in seconds since 1970 (Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms", `civil_from_days`).
-fn date(unix: u64) -> String {
-    let days = unix / 86_400 + 719_468;
-    let (era, day) = (days / 146_097, days % 146_097);
-    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
-    let day = day - (365 * year + year / 4 - year / 100);
-    let march = (5 * day + 2) / 153;
-    let (month, day) = (if march < 10 { march + 3 } else { march - 9 }, day - (153 * march + 2) / 5 + 1);
-    format!("{:04}-{month:02}-{day:02}", year + era * 400 + u64::from(month <= 2))
 }
 
 /// All groups beside each other.
@@ -356,18 +347,6 @@ fn colored<'n>(names: &[(usize, &'n str)]) -> Vec<(usize, usize, &'n str)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn days_are_those_of_the_calendar() {
-        for (unix, day) in [
-            (0, "1970-01-01"),
-            (951_782_400, "2000-02-29"),
-            (1_740_700_799, "2025-02-27"),
-            (1_798_761_600, "2027-01-01"),
-        ] {
-            assert_eq!(date(unix), day);
-        }
-    }
 
     #[test]
     fn names_of_a_place_have_their_own_hues() {

@@ -16,7 +16,10 @@ use serde_json::Value;
 use super::mountinfo::{self, Mount};
 use crate::{
     failure::{Done, Failure, without_numbers},
-    volume::open::{Found, find},
+    volume::{
+        open::{Found, find},
+        sessions,
+    },
 };
 
 const STATUS: &str = "cofs.status";
@@ -103,9 +106,29 @@ pub fn status(mount: &Mount) -> Done<Value> {
         fields.insert("uuid".into(), uuid);
         fields.insert("store".into(), Value::from(mount.source.to_string_lossy()));
         fields.insert("mounted".into(), Value::Bool(true));
-        fields.insert("mount".into(), report.unwrap_or(Value::Null));
+        let report = report.unwrap_or(Value::Null);
+        let (sessions, complete) = sessions(mount, &report);
+        fields.insert("mount".into(), report);
+        fields.insert("sessions".into(), Value::Array(sessions));
+        fields.insert("sessions_complete".into(), Value::Bool(complete));
     }
     Ok(status)
+}
+
+/// The mount that answers, others of the same store, and who else looks at it; and whether that is all. Who may write is alone.
+fn sessions(mount: &Mount, report: &Value) -> (Vec<Value>, bool) {
+    let mut all = vec![sessions::of_mount(report)];
+    if report["read_only"] == false {
+        return (all, true);
+    }
+    let others = mountinfo::mounts().unwrap_or_default();
+    let others = others.iter().filter(|other| other.source == mount.source && other.point != mount.point);
+    all.extend(others.filter_map(|other| {
+        let status = ask(&other.point, STATUS).ok()?;
+        Some(sessions::of_mount(&serde_json::from_str(status["mount"].as_str()?).ok()?))
+    }));
+    all.extend(sessions::readers(&mount.source, &all));
+    (all, false)
 }
 
 /// The reasons of its engine and its pools as people read them.

@@ -18,7 +18,7 @@ use rustix::{
     io::Errno,
     process::{Resource, geteuid, getrlimit, getuid, setrlimit},
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::{
     failure::{Done, Failure, Within},
@@ -37,6 +37,7 @@ use crate::{
         locality::Below,
         lock::Purpose,
         open::{Found, Locked, find},
+        sessions,
     },
 };
 
@@ -364,9 +365,8 @@ impl Service<'_> {
         // Of what is not had, the option is the cause, and what the face says the reason.
         let because =
             |reason: &str| if survives { format!("supervise: {reason}") } else { reason.to_owned() };
-        json!({
+        let mut told = json!({
             "point": mount.point().to_string_lossy(),
-            "pid": std::process::id(),
             "supervisor": supervisor,
             "survives": survives,
             "life": self.life,
@@ -382,8 +382,11 @@ impl Service<'_> {
             "stacking_reason": because(stacking),
             "transfer_bytes": report.transfer_bytes,
             "read_only": self.options.read_only,
-        })
-        .to_string()
+        });
+        if let (Some(told), Value::Object(mine)) = (told.as_object_mut(), sessions::mine()) {
+            told.extend(mine);
+        }
+        told.to_string()
     }
 }
 

@@ -1,4 +1,4 @@
-//! `cofs status`: space, files, pools, engine and caches of a volume.
+//! `cofs status`: space, files, pools, engine, caches and sessions of a volume.
 
 use std::path::{Path, PathBuf};
 
@@ -11,10 +11,10 @@ use crate::{
         mountinfo,
     },
     output::{self, Format},
-    volume::{lock::Purpose, open::Found, tool::Tool},
+    volume::{lock::Purpose, open::Found, sessions, tool::Tool},
 };
 
-/// Show the state of a volume: space, files, pools, engine, caches, mount.
+/// Show the state of a volume: space, files, pools, engine, caches, sessions, mount.
 ///
 /// A volume that is not mounted is opened for the moment, and nothing in it is changed. Without a path: all that are mounted.
 #[derive(clap::Args, Debug)]
@@ -76,6 +76,9 @@ fn unmounted(found: Found) -> Done<Value> {
         fields.insert("store".into(), json!(locked.store.to_string_lossy()));
         fields.insert("mounted".into(), json!(false));
         fields.insert("mount".into(), Value::Null);
+        // Nobody can change it while we look; others who look on other machines leave no trace.
+        fields.insert("sessions".into(), Value::Array(sessions::readers(&locked.store, &[])));
+        fields.insert("sessions_complete".into(), json!(false));
     }
     Ok(status)
 }

@@ -10,4 +10,5 @@ pub mod locality;
 pub mod lock;
 pub mod open;
 pub mod parts;
+pub mod sessions;
 pub mod tool;
