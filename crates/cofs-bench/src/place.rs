@@ -1,7 +1,7 @@
 //! Which rank of how many this process is, told by whatever started it: `mpirun` of Open MPI, MPICH or MVAPICH2,
 //! PMIx, `srun`, or a person. No library of MPI is needed for that, for launchers put it into the environment.
 
-use std::fmt;
+use std::{fmt, net::Ipv6Addr};
 
 /// Where the ranks meet, if neither an option nor a job says which port.
 const PORT: u16 = 27183;
@@ -136,8 +136,12 @@ fn numbers(
 
 fn meeting(told: &Told, get: &dyn Fn(&str) -> Option<String>, one_node: bool) -> Result<String, Unclear> {
     let port = port(get);
-    if let Some(text) = told.meeting.clone().or_else(|| get(MEETING)) {
-        return Ok(with_port(&text, port));
+    if let Some(text) = told.meeting.clone().or_else(|| get(MEETING)).filter(|text| !text.is_empty()) {
+        return with_port(&text, port).ok_or_else(|| {
+            Unclear(format!(
+                "{text:?} is no place to meet at: --rendezvous (or {MEETING}) is HOST or HOST:PORT"
+            ))
+        });
     }
     if one_node {
         return Ok(format!("127.0.0.1:{port}"));
@@ -162,17 +166,23 @@ fn port(get: &dyn Fn(&str) -> Option<String>) -> u16 {
     first + (hash % count) as u16
 }
 
-fn with_port(text: &str, port: u16) -> String {
-    let has_port = match text.rsplit_once(':') {
-        // A bare IPv6 address has colons, and no port.
-        Some((host, digits)) => digits.parse::<u16>().is_ok() && (!host.contains(':') || host.ends_with(']')),
-        None => false,
-    };
-    match (has_port, text.contains(':') && !text.starts_with('[')) {
-        (true, _) => text.to_owned(),
-        (false, true) => format!("[{text}]:{port}"),
-        (false, false) => format!("{text}:{port}"),
+/// `host:port`, where the text is a host, or a host and a port above 0; an IPv6 address with a port has brackets.
+fn with_port(text: &str, port: u16) -> Option<String> {
+    if text.parse::<Ipv6Addr>().is_ok() {
+        return Some(format!("[{text}]:{port}"));
     }
+    let (host, port) = match text.rsplit_once(':') {
+        Some((host, digits)) if !text.ends_with(']') => {
+            (host, digits.parse().ok().filter(|port| *port != 0)?)
+        }
+        _ => (text, port),
+    };
+    let address = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+    let sound = match address {
+        Some(address) => address.parse::<Ipv6Addr>().is_ok(),
+        None => !host.is_empty() && host.chars().all(|c| c.is_alphanumeric() || "-._".contains(c)),
+    };
+    sound.then(|| format!("{host}:{port}"))
 }
 
 /// The first host of Slurm's compressed form: `rack[03-05,7]n2,other` begins with `rack03n2`.
@@ -252,6 +262,16 @@ mod tests {
     }
 
     #[test]
+    fn a_malformed_meeting_is_named_and_an_empty_one_is_none() {
+        let mpi = |meeting| of(&[("PMI_RANK", "1"), ("PMI_SIZE", "2"), (MEETING, meeting)]).unwrap_err().0;
+        assert!(
+            mpi("a:99999").contains("\"a:99999\" is no place to meet at") && mpi("a:99999").contains(MEETING)
+        );
+        assert!(mpi("").contains("nothing tells where rank 0 is"), "{}", mpi(""));
+        assert_eq!(of(&[(MEETING, "a:99999")]), Ok(None), "who is alone meets nobody");
+    }
+
+    #[test]
     fn rank_zero_is_found() {
         let meeting = |variables: &[(&str, &str)]| of(variables).unwrap().unwrap().meeting;
         let mpi = [("PMI_RANK", "1"), ("PMI_SIZE", "2"), ("MPI_LOCALNRANKS", "2")];
@@ -280,7 +300,13 @@ mod tests {
             ("[::1]:5", "[::1]:5"),
             ("[::1]", "[::1]:9"),
         ] {
-            assert_eq!(with_port(text, 9), expect);
+            assert_eq!(with_port(text, 9).as_deref(), Some(expect));
+        }
+        for text in [
+            ":5", "a:", "a:0", "a:65536", "a:x", "a b", "a:5:6", "[a]:5", "[::1", "::1]:5", "[::1]:",
+            "http://a", "a\n",
+        ] {
+            assert_eq!(with_port(text, 9), None, "{text}");
         }
         for (text, expect) in
             [("a", "a"), ("a,b", "a"), ("n[1-3]", "n1"), ("r[03-05,7]n[2,4],x", "r03n2"), ("n[001]", "n001")]

@@ -16,6 +16,14 @@ impl From<FsError> for Errno {
             FsError::Corrupt(_) | FsError::Engine(_) | FsError::Unknown(_) => {
                 tracing::error!(%error, "operation failed");
             }
+            FsError::Backing { source, .. }
+                if matches!(source.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) =>
+            {
+                tracing::warn!(
+                    %error,
+                    "operation failed below: have the limit on open files raised (ulimit -n; LimitNOFILE= of a unit)"
+                );
+            }
             FsError::Backing { .. } => tracing::warn!(%error, "operation failed below"),
             _ => {}
         }

@@ -170,7 +170,7 @@ impl Lines<'_> {
             let why =
                 format!("it has version {version}, this cofs reads up to {DUMP_VERSION}; use a newer cofs");
             return Err(FsError::Backing {
-                context: "reading the dump",
+                context: "reading the dump".into(),
                 source: Arc::new(io::Error::other(why)),
             });
         }

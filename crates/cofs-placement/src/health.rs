@@ -107,7 +107,8 @@ impl Health {
         let state = self.state.lock();
         let errno = state.failure.as_ref().map_or(Errno::IO.raw_os_error(), Mismatch::errno);
         let source = Arc::new(io::Error::from_raw_os_error(errno));
-        FsError::Backing { context: "use a pool that failed", source }
+        let context = format!("use pool {} in {}", self.identity.name(), self.store.path().display());
+        FsError::Backing { context: context.into(), source }
     }
 
     /// An error if the pool can never be used by this program as it stands.
@@ -116,7 +117,10 @@ impl Health {
         match &state.failure {
             Some(mismatch @ Mismatch::Newer(_)) => {
                 let why = format!("{}: {}", self.store.path().display(), mismatch.told());
-                Err(FsError::Backing { context: "use a pool", source: Arc::new(io::Error::other(why)) })
+                Err(FsError::Backing {
+                    context: "use a pool".into(),
+                    source: Arc::new(io::Error::other(why)),
+                })
             }
             Some(mismatch @ Mismatch::Malformed(_)) => {
                 Err(FsError::corrupt(format!("pool {}: {}", self.store.path().display(), mismatch.told())))

@@ -16,7 +16,7 @@ use uuid::Uuid;
 
 use crate::{
     PoolConfig,
-    store::{At, BackingStore, OpenMode, Operation},
+    store::{At, BackingStore, OpenMode, Operation, errno},
 };
 
 pub const FILE: &str = "cofs-pool.toml";
@@ -51,6 +51,9 @@ impl Mismatch {
         match self {
             Self::Newer(_) => Some("use a newer cofs"),
             Self::Malformed(_) => Some("restore it from a copy"),
+            Self::Unreadable(error) if matches!(errno(error), Some(Errno::MFILE | Errno::NFILE)) => {
+                Some("have the limit on open files raised (ulimit -n; LimitNOFILE= of a unit)")
+            }
             _ => None,
         }
     }
@@ -84,6 +87,10 @@ impl std::fmt::Display for Mismatch {
 }
 
 impl Identity {
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     pub fn new(config: &PoolConfig, volume: Uuid) -> Self {
         Self { version: VERSION, volume, pool: config.id.0, name: config.name.clone() }
     }

@@ -205,7 +205,7 @@ impl Pool {
         let _alone = self.syncing.lock();
         if self.failed_syncs.load(Ordering::Acquire) != before {
             let source = Arc::new(io::Error::from(Errno::IO));
-            return Err(FsError::Backing { context: "sync a pool", source });
+            return Err(FsError::Backing { context: "sync a pool".into(), source });
         }
         let sync = || {
             if self.sidecar.load(Ordering::Relaxed) {

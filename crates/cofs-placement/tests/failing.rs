@@ -7,7 +7,7 @@ use std::{fs, path::Path};
 use cofs_placement::{BackingStore, Fault, Operation, Placement, PoolHealth};
 use cofs_types::{FsError, FsResult, PoolId};
 use common::{
-    EDQUOT, EIO, ENOSPC, EROFS, ESTALE, POOL, VOLUME, World, errno, eventually, ino, no_xattrs, scan,
+    EDQUOT, EIO, EMFILE, ENOSPC, EROFS, ESTALE, POOL, VOLUME, World, errno, eventually, ino, no_xattrs, scan,
 };
 
 const MAKING: [Operation; 3] = [Operation::Create, Operation::MakeDirectory, Operation::Tag];
@@ -57,6 +57,20 @@ fn what_fails_below_keeps_its_errno() {
         placement.sync().unwrap();
         placement.remove(taken.id).unwrap();
     }
+}
+
+#[test]
+fn a_failed_pool_is_named_and_too_few_open_files_have_their_remedy() {
+    let world = World::new(1);
+    world.faulty().inject(Fault::new(&[Operation::Open], EMFILE));
+    let placement = world.open();
+    let PoolHealth::Failed { advice, .. } = &placement.space()[0].health else { panic!("healthy") };
+    assert!(advice.is_some_and(|advice| advice.contains("ulimit -n")), "{advice:?}");
+    let error = placement.take(ino(1)).err().unwrap();
+    assert_eq!(errno(&error), Some(EMFILE));
+    let said = error.to_string();
+    let named = format!("use pool pool0 in {}: Too many open files", world.directory().display());
+    assert!(said.starts_with(&named), "{said}");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The one semantic error. The cause picks it; each edge (FUSE, NFS, the command line) maps it once.
 
-use std::{error::Error, fmt, io, sync::Arc};
+use std::{borrow::Cow, error::Error, fmt, io, sync::Arc};
 
 pub type FsResult<T> = Result<T, FsError>;
 
@@ -50,7 +50,7 @@ pub enum FsError {
     Corrupt(Arc<str>),
     /// Something below failed; `context` says what was being done. The `io::Error`'s errno reaches the caller.
     Backing {
-        context: &'static str,
+        context: Cow<'static, str>,
         source: Arc<io::Error>,
     },
     /// The volume's metadata cannot be reached or written; nothing further is promised.
@@ -67,7 +67,7 @@ impl FsError {
             io::ErrorKind::QuotaExceeded => Self::QuotaExceeded,
             io::ErrorKind::ReadOnlyFilesystem => Self::ReadOnly,
             io::ErrorKind::FileTooLarge => Self::FileTooLarge,
-            _ => Self::Backing { context, source: Arc::new(source) },
+            _ => Self::Backing { context: context.into(), source: Arc::new(source) },
         }
     }
 

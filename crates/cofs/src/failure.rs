@@ -65,7 +65,7 @@ impl Failure {
 pub fn remedy(error: &io::Error) -> Option<&'static str> {
     match error.kind() {
         _ if matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE)) => {
-            Some("have the limit on open files raised (ulimit -n)")
+            Some("have the limit on open files raised (ulimit -n; LimitNOFILE= of a unit)")
         }
         _ if Errno::from_io_error(error) == Some(Errno::LOOP) => {
             Some("it is a symbolic link, and must not be one: remove it")

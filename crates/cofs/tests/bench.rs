@@ -58,6 +58,10 @@ fn what_cannot_be_measured_is_told_in_one_line_and_nothing_is_written() {
         (&["suite", "--seconds", "1", directory], "--profile says how much is done"),
         (&["tree", "--seconds", "1", directory], "--files does"),
         (&["btio", "-p", "3", directory], "not a square"),
+        (
+            &["metarates", "--rank", "0", "--size", "2", "--rendezvous", "a:99999", directory],
+            "\"a:99999\" is no place to meet at",
+        ),
         (&["report", "/nonexistent"], "/nonexistent"),
         (&["metarates", "--beside", "/proc"], "; "),
         (&["metarates", "/dev/null"], "; name one"),

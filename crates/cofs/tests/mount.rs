@@ -218,6 +218,32 @@ fn the_service_manager_is_told() {
 }
 
 #[test]
+fn a_malformed_notify_socket_is_told_and_hinders_nothing() {
+    if skip() {
+        return;
+    }
+    let root = scratch();
+    let store = format(&root);
+    let dir = root.path().join("mount");
+    fs::create_dir(&dir).unwrap();
+    let here = root.path().join("here");
+    let listener = UnixDatagram::bind(&here).unwrap();
+    listener.set_nonblocking(true).unwrap();
+    for socket in ["here", "vsock:2:1", "@", "/nonexistent/socket", &format!("/{}", "long".repeat(50))] {
+        let mut command = cofs(&["mount", "-d", &store, dir.to_str().unwrap()]);
+        let output = command.current_dir(&root).env("NOTIFY_SOCKET", socket).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success() && is_mounted(&dir), "{socket}: {said}");
+        assert_eq!(said.trim_end().lines().count(), 1, "{socket}: {said}");
+        for word in ["was not told READY=1", "NOTIFY_SOCKET", socket] {
+            assert!(said.contains(word), "`{word}` is missing in: {said}");
+        }
+        Mounted { store: store.clone(), dir: dir.clone() }.unmount();
+    }
+    assert!(listener.recv(&mut [0; 16]).is_err(), "a path is absolute: in the background we stand elsewhere");
+}
+
+#[test]
 fn a_volume_is_mounted_once_and_a_place_used_once() {
     if skip() {
         return;

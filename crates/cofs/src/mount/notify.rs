@@ -15,11 +15,16 @@ use std::{
 
 use crate::output::printable;
 
-/// Sends `state` (such as `READY=1`) and a line for people where a service manager listens; elsewhere nothing happens.
+/// Sends `state` (such as `READY=1`) and a line for people where a service manager listens; elsewhere nothing happens. Who serves goes on where
+/// it cannot be told: only the manager waits for that.
 pub fn notify(state: &str, status: &str) {
     let Some(socket) = std::env::var_os("NOTIFY_SOCKET").filter(|socket| !socket.is_empty()) else { return };
     if let Err(error) = send(&socket, &message(state, status)) {
-        tracing::warn!(%error, ?socket, "the service manager could not be told: {state}");
+        tracing::warn!(
+            %error,
+            ?socket,
+            "the service manager was not told {state}, and all else goes on: NOTIFY_SOCKET names no socket of one"
+        );
     }
 }
 
@@ -29,9 +34,12 @@ fn message(state: &str, status: &str) -> String {
 }
 
 fn send(socket: &OsStr, state: &str) -> io::Result<()> {
+    let path = Path::new(socket);
     let address = match socket.as_bytes().strip_prefix(b"@") {
         Some(name) => SocketAddr::from_abstract_name(name)?,
-        None => SocketAddr::from_pathname(Path::new(socket))?,
+        None if path.is_absolute() => SocketAddr::from_pathname(path)?,
+        // Relative to what: in the background we stand elsewhere.
+        None => return Err(io::Error::other("neither an absolute path nor @NAME")),
     };
     UnixDatagram::unbound()?.send_to_addr(state.as_bytes(), &address)?;
     Ok(())
