@@ -7,6 +7,7 @@
 mod data;
 mod directories;
 mod handles;
+mod ledger;
 mod links;
 mod locks;
 mod mapped;

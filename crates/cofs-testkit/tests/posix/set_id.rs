@@ -10,6 +10,7 @@ use std::{
 };
 
 use crate::{
+    ledger::deviates,
     support::{Scratch, as_user, errno, scratch},
     users::{ALICE, BOB, GUESTS, STAFF, mode, owned, root},
 };
@@ -184,6 +185,65 @@ fn a_change_of_owner_to_nobody_in_particular_is_the_owners_to_make() {
     let dir = s.dir("dir", 0o2777);
     chown(&dir, None, None).unwrap();
     assert_eq!(mode(&dir), 0o2777, "a directory's bit means something else");
+}
+
+#[test]
+fn outsiders_leave_a_set_group_id_bit_without_group_execute() {
+    let Some(s) = scratch().filter(|_| root()) else { return };
+    let left = match deviates(&s, "outsiders_leave_a_set_group_id_bit_without_group_execute") {
+        true => 0o2666,
+        false => 0o666,
+    };
+    for size in [SMALL, LARGE] {
+        let path = file(&s, &format!("{size}"), size);
+        for (groups, left) in [(&[][..], left), (&[STAFF], 0o2666)] {
+            chmod(&path, 0o6666);
+            as_user(BOB, GUESTS, groups, || open(&path).write_all_at(b"x", 0)).unwrap();
+            assert_eq!(mode(&path), left, "{size} bytes, by one of {groups:?}");
+        }
+    }
+}
+
+#[test]
+fn roots_write_takes_set_id_bits_with_the_capabilities() {
+    const CAPABILITY: &str = "security.capability";
+    // `cap_net_raw=ep`, in revision 2 (linux/capability.h).
+    let capability: Vec<u8> =
+        [0x0200_0001_u32, 1 << 13, 0, 0, 0].iter().flat_map(|word| word.to_le_bytes()).collect();
+    let Some(s) = scratch().filter(|_| root()) else { return };
+    let left = match deviates(&s, "roots_write_takes_set_id_bits_with_the_capabilities") {
+        true => 0o755,
+        false => 0o6755,
+    };
+    for size in [SMALL, LARGE] {
+        let path = file(&s, &format!("{size}"), size);
+        let write = |bits| {
+            chmod(&path, bits);
+            rustix::fs::setxattr(&path, CAPABILITY, &capability, rustix::fs::XattrFlags::empty()).unwrap();
+            open(&path).write_all_at(b"x", 0).unwrap();
+            let gone = rustix::fs::getxattr(&path, CAPABILITY, &mut [0; 64]);
+            assert_eq!(gone, Err(rustix::io::Errno::NODATA), "{size} bytes of mode {bits:o}");
+        };
+        write(0o6755);
+        assert_eq!(mode(&path), left, "{size} bytes");
+        write(0o755);
+        assert_eq!(mode(&path), 0o755, "{size} bytes");
+    }
+}
+
+#[test]
+fn a_stranger_may_change_the_owner_to_nobody_in_particular_while_it_is_written() {
+    let Some(s) = scratch().filter(|_| root()) else { return };
+    let case = "a_stranger_may_change_the_owner_to_nobody_in_particular_while_it_is_written";
+    let left = if deviates(&s, case) { 0o777 } else { 0o6777 };
+    for size in [SMALL, LARGE] {
+        let path = file(&s, &format!("{size}"), size);
+        chmod(&path, 0o6777);
+        let alices = as_user(ALICE, STAFF, &[], || open(&path));
+        let outcome = as_bob(|| chown(&path, None, None));
+        assert_eq!((outcome.is_ok(), mode(&path)), (left == 0o777, left), "{size} bytes");
+        drop(alices);
+    }
 }
 
 /// A page for `O_DIRECT`, which wants its buffers aligned.

@@ -1,0 +1,32 @@
+//! The ledger of what a mount does otherwise than Linux's own file systems: `tests/ledger/posix.toml`.
+
+use std::{collections::BTreeSet, fs, path::Path};
+
+use crate::support::Scratch;
+
+/// Cases that ask [`deviates`]. Each line of the ledger is one of them.
+const CASES: [&str; 3] = [
+    "outsiders_leave_a_set_group_id_bit_without_group_execute",
+    "roots_write_takes_set_id_bits_with_the_capabilities",
+    "a_stranger_may_change_the_owner_to_nobody_in_particular_while_it_is_written",
+];
+
+/// Whether `case` must come out as the ledger has it: on a mount, if it stands there.
+pub fn deviates(s: &Scratch, case: &str) -> bool {
+    const FUSE: i64 = 0x6573_5546;
+    assert!(CASES.contains(&case), "{case}");
+    rustix::fs::statfs(s.top()).unwrap().f_type as i64 == FUSE && lines().contains(case)
+}
+
+fn lines() -> BTreeSet<String> {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/ledger/posix.toml");
+    let text = fs::read_to_string(page).expect("tests/ledger/posix.toml");
+    let lines = text.lines().filter_map(|line| line.split_once(" = \""));
+    lines.filter(|(name, _)| !name.starts_with('#')).map(|(name, _)| name.to_owned()).collect()
+}
+
+#[test]
+fn the_ledger_has_no_line_without_a_case() {
+    let cases = CASES.map(str::to_owned);
+    assert!(lines().iter().all(|line| cases.contains(line)), "{:?}", lines());
+}
