@@ -1,7 +1,7 @@
 //! What the harness costs: metarates as a worker of `cofs bench` runs it, against a bare loop of the same calls over names
 //! that were made before, on the same files in one directory of DIR (on tmpfs, where operations cost least).
 //!
-//!     cargo run --release -p cofs-bench --example harness_cost -- DIR [FILES] [ROUNDS]
+//!     cargo run --release -p cofs-bench --features bench --example harness_cost -- DIR [FILES] [ROUNDS]
 //!
 //! A round takes milliseconds, and its halves take turns in being first, so that both see the same machine. On one that has
 //! other work to do, the quickest tenth of the rounds is what nobody disturbed.

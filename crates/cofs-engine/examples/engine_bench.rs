@@ -1,6 +1,6 @@
 //! The engine's bench: the metadata's own workload, without a file system around it.
 //!
-//! `cargo run --release -p cofs-engine --example engine_bench -- --entries 2000000 --directory DIR`
+//! `cargo run --release -p cofs-engine --features bench --example engine_bench -- --entries 2000000 --directory DIR`
 //!
 //! A create is a look-up that misses and one unsynced commit of two records (keys and values of the
 //! design's sizes), guarded by one key that all commits share (the fence). The directory must be empty.

@@ -1,5 +1,5 @@
 //! What the verbs cost, without a kernel in between:
-//! `cargo run --release -p cofs-namespace --example verbs -- DIRECTORY [FILES] [THREADS]`.
+//! `cargo run --release -p cofs-namespace --features bench --example verbs -- DIRECTORY [FILES] [THREADS]`.
 //!
 //! Each verb runs over FILES names, in one directory for all threads, on the embedded engine in a new
 //! DIRECTORY. A bench, not a test: it asserts nothing about speed.
