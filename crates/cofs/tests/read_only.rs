@@ -10,6 +10,7 @@ use std::{
     os::unix::fs::{MetadataExt, PermissionsExt},
     path::Path,
     process::Command,
+    time::{Duration, Instant},
 };
 
 use common::{Mounted, cofs, foreground, format, path_str, run, scratch, skip, wait_for};
@@ -315,7 +316,13 @@ fn a_volume_is_read_by_many_or_written_by_one() {
         let word = if line[0] == "gc" { "mounted read-only" } else { &store };
         we.is_refused(line, &[word, "umount"]);
     }
+    // A mount that is closed is so although somebody goes on reading.
+    let lock = File::open(Path::new(&store).join("lock")).unwrap();
+    rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockShared).unwrap();
+    let began = Instant::now();
     mounted.into_iter().for_each(Mounted::unmount);
+    assert!(began.elapsed() < Duration::from_secs(30), "nobody waits for the other reader");
+    drop(lock);
     let written = Mounted::new(&root, &store, &[]);
     fs::write(written.path("file"), "bytes").unwrap();
     we.is_refused(&["mount", "-d", "-o", "ro", &store, &dirs[2]], &["already mounted", "umount"]);

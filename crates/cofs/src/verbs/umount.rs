@@ -16,7 +16,10 @@ use crate::{
         dead,
         mountinfo::{self, Mount},
     },
-    volume::lock::{Purpose, StoreLock},
+    volume::{
+        lock::{Purpose, StoreLock},
+        sessions,
+    },
 };
 
 /// Unmount a volume and wait until it is closed.
@@ -65,11 +68,12 @@ pub fn run(args: &Args) -> Done {
         _ => Unmount::IfUnused,
     };
     let before = StoreLock::last_words(&mount.source);
+    let readers = sessions::reader_pids(&mount.source);
     unmount(&mount.point, how).map_err(|error| refused(&mount.point, &error))?;
     if args.lazy {
         return Ok(());
     }
-    wait_until_closed(&mount.source)?;
+    wait_until_closed(&mount.source, &readers)?;
     match StoreLock::last_words(&mount.source) {
         // One that was mounted to be read leaves what was there.
         Some(words) if Some(&words) != before.as_ref() => {
@@ -136,8 +140,9 @@ fn users_of(point: &Path) -> Vec<String> {
         .collect()
 }
 
-/// The daemon lets go of the store's lock last. (Mounted elsewhere, too, to be read, the store stays in use.)
-fn wait_until_closed(store: &Path) -> Done {
+/// The daemon lets go of the store's lock last. (Mounted elsewhere, too, to be read, the store stays in use.) Where it was one of several
+/// `readers`, one of them goes.
+fn wait_until_closed(store: &Path, readers: &[u32]) -> Done {
     // Attributes may be known of what cannot be reached any more.
     match File::open(store.join(crate::volume::config::FILE_NAME)) {
         Ok(_) => {}
@@ -149,7 +154,14 @@ fn wait_until_closed(store: &Path) -> Done {
         Err(_) => return Ok(()),
     }
     let begun = Instant::now();
-    while StoreLock::is_held(store, Purpose::Change) && mountinfo::of_store(store)?.is_none() {
+    let one_is_gone = || {
+        let left = sessions::reader_pids(store);
+        readers.iter().any(|pid| !left.contains(pid))
+    };
+    while StoreLock::is_held(store, Purpose::Change)
+        && mountinfo::of_store(store)?.is_none()
+        && !one_is_gone()
+    {
         if begun.elapsed() > CLOSE_TIME_MAX {
             return Err(Failure::new(format!("unmounted, but {} is still being closed", store.display()))
                 .next("wait until its cofs process has ended"));

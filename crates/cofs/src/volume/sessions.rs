@@ -48,12 +48,17 @@ pub fn of_mount(report: &Value) -> Value {
 /// Those who look at `store` on this machine, without this process and those who are in `known`.
 pub fn readers(store: &Path, known: &[Value]) -> Vec<Value> {
     let is_known = |pid: u32| known.iter().any(|session| session["pid"] == pid) || pid == std::process::id();
+    reader_pids(store).into_iter().filter(|pid| !is_known(*pid)).filter_map(by_process).collect()
+}
+
+/// Processes on this machine that look at `store`, in ascending order.
+pub fn reader_pids(store: &Path) -> Vec<u32> {
     let Ok(file) = fs::metadata(store.join(FILE_NAME)) else { return Vec::new() };
     let locks = fs::read_to_string("/proc/locks").unwrap_or_default();
     let mut pids: Vec<u32> = locks.lines().filter_map(|line| reader(line, file.dev(), file.ino())).collect();
     pids.sort_unstable();
     pids.dedup();
-    pids.into_iter().filter(|pid| !is_known(*pid)).filter_map(by_process).collect()
+    pids
 }
 
 /// What is known of a process that runs.
