@@ -164,6 +164,7 @@ run_unit_tests() {
     local -x PROPTEST_RNG_SEED=${PROPTEST_RNG_SEED:-}
     choose_seed
     fuse_for_everybody
+    uring_for_tests
     cargo test --release --workspace --locked --no-fail-fast >"$log" 2>&1 </dev/null || status=$?
     fuse_as_before
     read -r good bad ignored < <(awk '/^test result:/ { p += $4; f += $6; i += $8 } END { print p + 0, f + 0, i + 0 }' "$log")
@@ -182,6 +183,14 @@ run_unit_tests() {
 
 declare -a MOUNTS=() LOOPS=() DAEMONS=()
 URING_WAS='' FUSE_WAS=''
+URING_SWITCH=/sys/module/fuse/parameters/enable_uring
+
+# The kernel lets new mounts have io_uring, until the end of this run.
+uring_for_tests() {
+    [[ $EUID = 0 && -e $URING_SWITCH ]] || return 0
+    URING_WAS=${URING_WAS:-$(cat "$URING_SWITCH")}
+    echo Y >"$URING_SWITCH" || true # whoever needs it says what he has not got
+}
 
 # /dev/fuse as Debian's own rules have it, for as long as other users' mounts are tested.
 fuse_for_everybody() {
@@ -206,7 +215,7 @@ clean_up() {
     done
     for item in "${DAEMONS[@]}"; do wait_gone "$item" 50 || kill -KILL "$item" 2>/dev/null; done
     for item in "${LOOPS[@]}"; do losetup -d "$item" 2>/dev/null; done
-    [[ -n $URING_WAS ]] && echo "$URING_WAS" >/sys/module/fuse/parameters/enable_uring
+    [[ -n $URING_WAS ]] && echo "$URING_WAS" >"$URING_SWITCH"
     fuse_as_before
     MOUNTS=() LOOPS=() DAEMONS=() URING_WAS=
     [[ -n ${WORK:-} ]] && rm -rf --one-file-system "$WORK"

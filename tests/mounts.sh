@@ -3,7 +3,6 @@
 #
 # `config_up` leaves the directory under test in $MNT; `config_down` takes all of it away again.
 
-URING_SWITCH=/sys/module/fuse/parameters/enable_uring
 COFS=${COFS_TEST_BINARY:-${CARGO_TARGET_DIR:-target}/release/cofs} # another one can be put to the test
 
 # What a configuration cannot have on this machine; nothing if it can.
@@ -16,8 +15,10 @@ config_lacks() {
         :
     elif [[ ! -e /dev/fuse ]]; then
         echo "no /dev/fuse"
-    elif [[ $1 = *:uring && ! -w $URING_SWITCH ]]; then
+    elif [[ $1 = *:uring && ! -e $URING_SWITCH ]]; then
         echo "this kernel has no FUSE over io_uring"
+    elif [[ $1 = *:uring && ! -w $URING_SWITCH && $(<"$URING_SWITCH") != Y ]]; then
+        echo "FUSE over io_uring is off, and may not be switched on"
     elif ! "$COFS" mount --help 2>/dev/null | grep -q Usage; then
         echo "cofs has no verb mount yet"
     fi
@@ -71,24 +72,39 @@ config_up() {
     STORE=$BELOW/store
     MNT=$WORK/mnt
     mkdir -p "$MNT"
-    if [[ $TRANSPORT = uring ]]; then
-        URING_WAS=${URING_WAS:-$(cat "$URING_SWITCH")}
-        echo Y >"$URING_SWITCH"
-    fi
     "$COFS" format "$STORE" >>"$LOGS/daemon.log" 2>&1
     volume_up
 }
 
-# Mounts $STORE at $MNT with a daemon of which we know the process id, and waits until it serves.
+# Mounts $STORE at $MNT with a daemon of which we know the process id, and waits until it serves, by the transport that it should.
 volume_up() {
+    if [[ $TRANSPORT = uring ]]; then uring_for_tests; fi
     "$COFS" mount "$STORE" "$MNT" -o "$(mount_options)" \
         >>"$LOGS/daemon.log" 2>&1 </dev/null &
     DAEMON=$!
     DAEMONS+=("$DAEMON")
     MOUNTS+=("$MNT")
-    serves "$DAEMON" "$MNT" && return 0
+    if serves "$DAEMON" "$MNT"; then
+        serves_by "$TRANSPORT" "${CONFIG}/mount" "$COFS" status "$MNT"
+        return
+    fi
     fail "${CONFIG}/mount" "does not serve; $LOGS/daemon.log"
     tail -n 20 "$LOGS/daemon.log"
+    return 1
+}
+
+# serves_by TRANSPORT NAME COFS status MNT: whether it is that one which serves. Where io_uring cannot be had a mount goes by /dev/fuse, and what is
+# tried over io_uring would be tried over that once more: then NAME has failed. For a moment a mount serves and does not know how.
+serves_by() {
+    local transport=$1 name=$2 n how
+    shift 2
+    for ((n = 0; n < 100; n++)); do
+        how=$("$@" --output json | jq -r '.mount | select(. != null) | "\(.transport): \(.transport_reason)"') || break
+        if [[ $how = "$transport: "* ]]; then return 0; fi
+        if [[ -n $how ]]; then break; fi
+        sleep 0.1
+    done
+    fail "$name" "not served by $transport, but by ${how:-nobody knows what}"
     return 1
 }
 

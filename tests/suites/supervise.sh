@@ -168,7 +168,7 @@ supervised_anew() {
         done
         [[ $(cat "$SUPERVISED/file-$n") = "$n" && $(findmnt -n "$SUPERVISED" | wc -l) = 1 ]]
     done
-    [[ $("$COFS" status "$SUPERVISED" --output json | jq -r .mount.survives) = false ]]
+    [[ $("$COFS" status "$SUPERVISED" --output json | jq -r '.mount | "\(.survives) \(.transport)"') = 'false uring' ]]
 }
 
 # supervised_umount DIR COFS...: nothing of it stays.

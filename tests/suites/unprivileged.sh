@@ -77,6 +77,7 @@ unprivileged_up() {
     DAEMONS+=("$THEIR_DAEMON")
     MOUNTS+=("$THEIRS/mnt")
     if serves "$THEIR_DAEMON" "$THEIRS/mnt" as_user; then
+        serves_by "$TRANSPORT" "$1" as_user "$THEIRS/cofs" status mnt || return 1
         pass "$1"
         return 0
     fi

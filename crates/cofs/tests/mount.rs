@@ -14,7 +14,8 @@ use std::{
 };
 
 use common::{
-    Foreground, Mounted, cofs, foreground, format, is_mounted, path_str, run, scratch, skip, wait_for,
+    Foreground, Mounted, cofs, foreground, format, is_mounted, path_str, run, scratch, skip,
+    uring_can_be_had, wait_for,
 };
 use rustix::process::Signal;
 
@@ -331,21 +332,30 @@ fn as_a_mount_helper_it_mounts_in_the_background() {
 }
 
 #[test]
-fn both_transports_and_both_data_paths_serve() {
+fn both_transports_and_both_data_paths_serve_and_status_tells_which_and_why() {
     if skip() {
         return;
     }
     let root = scratch();
     let store = format(&root);
     let large = vec![7; 1 << 20];
-    let unstacked = [("transport=dev", "io_uring"), ("transport=dev,passthrough=off", "io_uring")];
-    // Why not, where io_uring cannot be had, is another reason than the option.
-    for (options, reason) in unstacked.into_iter().chain([("threads=1,stacking=off", "")]) {
+    let dev = ("dev", "asked for by option");
+    // Whoever asks for io_uring, or for nothing, has it where it can be had (where not: suite `transport`).
+    let uring = if uring_can_be_had() { ("uring", "the kernel offers it") } else { ("dev", "uring") };
+    for (options, (transport, reason), not_stacking) in [
+        ("transport=dev", dev, "io_uring"),
+        ("transport=dev,passthrough=off", dev, "io_uring"),
+        ("transport=uring,passthrough=off,stacking=off", uring, ""),
+        ("threads=1,stacking=off", uring, ""),
+    ] {
         let mounted = Mounted::new(&root, &store, &["-o", options]);
         let status: serde_json::Value =
             serde_json::from_str(&run(&["status", &store, "--output", "json"])).unwrap();
-        assert_eq!(status["mount"]["stacking"], false, "{status}");
-        assert!(status["mount"]["stacking_reason"].as_str().unwrap().contains(reason), "{status}");
+        let mount = &status["mount"];
+        assert_eq!(mount["transport"], transport, "{options}: {mount}");
+        assert!(mount["transport_reason"].as_str().unwrap().contains(reason), "{options}: {mount}");
+        assert_eq!(mount["stacking"], false, "{options}: {mount}");
+        assert!(mount["stacking_reason"].as_str().unwrap().contains(not_stacking), "{options}: {mount}");
         fs::write(mounted.path("large"), &large).unwrap();
         let mut read = Vec::new();
         fs::File::open(mounted.path("large")).unwrap().read_to_end(&mut read).unwrap();

@@ -50,8 +50,17 @@ pub fn can_mount() -> bool {
     there
 }
 
+const URING_SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
+
+/// Has the kernel give io_uring to mounts made from now on, which it does not by default; `false` where it has none to give, or
+/// we may not have it.
+pub fn uring_can_be_had() -> bool {
+    let _ = std::fs::write(URING_SWITCH, "Y");
+    std::fs::read_to_string(URING_SWITCH).is_ok_and(|value| value.trim() == "Y")
+}
+
 impl Mounted {
-    /// `None`, loudly, where there is no `/dev/fuse`, or not this transport.
+    /// `None`, loudly, where there is no `/dev/fuse`, or no io_uring in the kernel. Panics where there is, and another transport serves all the same.
     pub fn new(transport: Transport, fs: NullFs) -> Option<Self> {
         Self::with(transport, fs, MountOptions::default())
     }
@@ -61,18 +70,16 @@ impl Mounted {
         if !can_mount() {
             return None;
         }
-        if transport == Transport::Uring {
-            // The kernel's switch is off by default; only mounts made from now on are concerned.
-            let _ = std::fs::write("/sys/module/fuse/parameters/enable_uring", "Y");
+        if transport == Transport::Uring && !uring_can_be_had() {
+            eprintln!("SKIPPED over {transport:?}: {URING_SWITCH} is not there, or may not be switched on");
+            return None;
         }
         let dir = tempfile::tempdir().unwrap();
         let fs = Arc::new(fs);
         let options = MountOptions { transport, allow_other: true, ..options };
         let mount = cofs_fuse::mount(fs.clone(), dir.path(), &options).unwrap();
-        if mount.report().transport != transport {
-            eprintln!("SKIPPED over {transport:?}: {}", mount.report().reason);
-            return None;
-        }
+        let report = mount.report();
+        assert_eq!(report.transport, transport, "{}", report.reason);
         Some(Self { fs, mount: Some(mount), dir })
     }
 

@@ -184,6 +184,18 @@ pub fn can_mount() -> bool {
     Path::new("/dev/fuse").exists()
 }
 
+/// Has the kernel give io_uring to mounts made from now on, which it does not by default; `false`, said aloud, where it has none to
+/// give, or we may not have it.
+pub fn uring_can_be_had() -> bool {
+    const SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
+    let _ = fs::write(SWITCH, "Y");
+    let on = fs::read_to_string(SWITCH).is_ok_and(|value| value.trim() == "Y");
+    if !on {
+        eprintln!("without io_uring: {SWITCH} is not there, or may not be switched on");
+    }
+    on
+}
+
 /// Whether a test that mounts cannot be made; says so.
 pub fn skip() -> bool {
     let skip = !can_mount();
