@@ -61,6 +61,25 @@ fn a_file_written_by_the_kernel_is_settled_after_a_crash() {
     assert_eq!(volume.contents(ino), pattern(INLINE_MAX * 5, 2));
 }
 
+/// As after a forced unmount: the kernel lets go of the mount, and not of a file that a program has open.
+#[test]
+fn what_the_kernel_writes_after_the_end_is_settled_at_the_next_start() {
+    let (world, kernel) = World::with_passthrough();
+    let volume = world.mount();
+    let (ino, file) = volume.create("a");
+    volume.write(ino, file, 0, &pattern(INLINE_MAX * 2, 1));
+    volume.close(ino, file);
+    let file = std::fs::File::options().write(true).open(volume.object_path(ino)).unwrap();
+    let opened = volume.open(ino, RW);
+    kernel.write(backing(opened), 0, &pattern(INLINE_MAX * 3, 2));
+    volume.detach();
+    let after_the_end = pattern(INLINE_MAX * 5, 3);
+    std::os::unix::fs::FileExt::write_all_at(&file, &after_the_end, 0).unwrap();
+    let volume = world.mount();
+    assert_eq!(volume.stat(ino).size_bytes, after_the_end.len() as u64);
+    assert!(volume.contents(ino) == after_the_end && !volume.writing(ino));
+}
+
 #[test]
 fn pages_of_a_file_that_went_back_inline_are_dropped_at_its_next_open() {
     let (world, kernel) = World::with_passthrough();

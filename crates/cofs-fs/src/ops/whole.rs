@@ -31,6 +31,9 @@ impl<M: MetadataDriver> Cofs<M> {
 
     /// The mount is gone. Files whose release never came (a forced unmount) are settled like any other; what
     /// cannot be stays for the next start, and the first error is told when all is done.
+    ///
+    /// Whoever has a file open through passthrough is not cut off by that: the kernel writes for him until he closes it, without a word to
+    /// us. Such a file is settled and stays in the open-for-writing set, so that the next start takes what he has written since.
     pub(crate) async fn do_detach(&self) -> FsResult<()> {
         blocking().await;
         let mut first = self.forget_all_inherited().await;
@@ -60,7 +63,8 @@ impl<M: MetadataDriver> Cofs<M> {
             return self.release_unlinked(inode.ino).await;
         }
         if state.opens > 0 && state.writing.is_some() {
-            self.settle(inode.ino, &mut state, true).await?;
+            let cut_off = !state.passthrough || state.writers == 0;
+            self.settle(inode.ino, &mut state, cut_off).await?;
         }
         Ok(())
     }
