@@ -140,8 +140,8 @@ pub trait Passthrough: Send + Sync + 'static {
     fn unregister(&self, id: BackingId);
 }
 
-/// Takes back what the kernel has been told, or tells it unasked. The FUSE face implements it; calls may come from any thread, never wait,
-/// and are carried out soon after.
+/// Takes back what the kernel has been told, or tells it unasked. The FUSE face implements it; calls may come from any thread, never wait (but
+/// [`carried_out`](Self::carried_out)), and are carried out soon after.
 pub trait Recall: Send + Sync + 'static {
     fn attributes(&self, ino: InodeId);
     /// Attributes and the cached bytes.
@@ -155,6 +155,8 @@ pub trait Recall: Send + Sync + 'static {
     /// Bytes that the kernel may keep, so that reading them need not ask; they may end beyond what was known of the file's size. A later
     /// `data` takes them back. They are not kept where too many wait.
     fn store(&self, ino: InodeId, offset: u64, data: Bytes);
+    /// Waits until all that was said before is carried out. Not for operations: what is said may wait for one of them.
+    fn carried_out(&self);
 }
 
 /// What the face can do, told once before the first operation.

@@ -10,7 +10,7 @@ use std::{
 
 use cofs_metadata::{Answer, MetadataDriver, Node};
 use cofs_placement::Placement;
-use cofs_types::{Attributes, FileKind, FsError, FsResult, InodeId, Layout, PoolId};
+use cofs_types::{Attributes, FileKind, FsError, FsResult, InodeId, Layout, PoolId, limits};
 use parking_lot::Mutex;
 
 use crate::{
@@ -106,6 +106,16 @@ impl<M: MetadataDriver> Cofs<M> {
     }
 
     /// Sets the text that `cofs.status` shows of the mount (transport, options).
+    /// Whatever programs have changed through mappings of open files is written by the kernel when this returns, for one who is about to cut
+    /// them off: before it drops pages the kernel writes them, and waits for that (which for FUSE it does in no syncfs(2) any more).
+    pub fn write_out(&self) {
+        let Some(recall) = self.face.get().and_then(|face| face.recall.as_ref()) else { return };
+        for some in self.opens.all().chunks(limits::FUSE_RECALLS_MAX / 2) {
+            some.iter().for_each(|inode| recall.data(inode.ino));
+            recall.carried_out();
+        }
+    }
+
     pub fn set_report(&self, report: String) {
         *self.report.lock() = report;
     }

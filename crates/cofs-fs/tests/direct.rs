@@ -129,3 +129,19 @@ fn a_write_takes_the_capabilities_away() {
         volume.close(ino, file);
     }
 }
+
+/// Before users are cut off: what they have changed through mappings, only the kernel has.
+#[test]
+fn all_that_is_open_is_written_out() {
+    let world = World::new();
+    let volume = world.mount();
+    let open = ["a", "b"].map(|name| volume.create(name));
+    let (closed, file) = volume.create("c");
+    volume.close(closed, file);
+    world.recalls.0.lock().clear();
+    volume.fs.write_out();
+    let mut recalled = world.recalls.0.lock().clone();
+    recalled.sort();
+    assert_eq!(recalled, open.map(|(ino, _)| ino));
+    open.into_iter().for_each(|(ino, file)| volume.close(ino, file));
+}

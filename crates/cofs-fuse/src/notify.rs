@@ -60,6 +60,9 @@ struct Words {
     pieces: Vec<Piece>,
     piece_bytes: usize,
     closed: bool,
+    /// How many batches of words were taken to be told, and how many of them have been.
+    taken: u64,
+    told: u64,
 }
 
 impl Words {
@@ -83,6 +86,11 @@ impl Words {
         }
     }
 
+    /// How many batches will have been told when all that is known now has been.
+    fn last(&self) -> u64 {
+        self.taken + u64::from(!self.is_empty())
+    }
+
     fn tell(self, device: &Device) {
         self.inodes.into_iter().for_each(|(ino, depth)| device.tell(&invalidate_inode(ino, depth)));
         for ((parent, name), fate) in &self.entries {
@@ -101,6 +109,7 @@ impl Words {
 pub(crate) struct Notifier {
     words: Mutex<Words>,
     changed: Condvar,
+    carried_out: Condvar,
 }
 
 impl Notifier {
@@ -113,6 +122,7 @@ impl Notifier {
     pub fn close(&self) {
         self.words.lock().closed = true;
         self.changed.notify_all();
+        self.carried_out.notify_all();
     }
 
     /// Leaves word. A full store loses it (waiting here could be a deadlock), and says so.
@@ -129,6 +139,8 @@ impl Notifier {
     fn run(&self, device: &Device) {
         while let Some(words) = self.next() {
             words.tell(device);
+            self.words.lock().told += 1;
+            self.carried_out.notify_all();
         }
     }
 
@@ -141,8 +153,8 @@ impl Notifier {
             }
             self.changed.wait(&mut words);
         }
-        let closed = words.closed;
-        Some(std::mem::replace(&mut *words, Words { closed, ..Words::default() }))
+        let (closed, taken, told) = (words.closed, words.taken + 1, words.told);
+        Some(std::mem::replace(&mut *words, Words { closed, taken, told, ..Words::default() }))
     }
 }
 
@@ -183,6 +195,14 @@ impl Recall for Notifier {
         words.pieces.push(Piece { ino, offset, data });
         drop(words);
         self.changed.notify_one();
+    }
+
+    fn carried_out(&self) {
+        let mut words = self.words.lock();
+        let last = words.last();
+        while words.told < last && !words.closed {
+            self.carried_out.wait(&mut words);
+        }
     }
 }
 

@@ -90,6 +90,7 @@ impl Recall for Recalls {
     fn expire(&self, _: InodeId, _: &Name) {}
     fn removed(&self, _: InodeId, _: &Name, _: InodeId) {}
     fn store(&self, _: InodeId, _: u64, _: Bytes) {}
+    fn carried_out(&self) {}
 }
 
 /// What outlives a crash of the service: the engine's contents and the pool.

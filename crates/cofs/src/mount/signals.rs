@@ -32,14 +32,15 @@ impl Told {
         Signals::new([SIGTERM, SIGINT]).map(Self)
     }
 
-    /// Starts the thread that takes the mount at `point` down when told, or when that was told already.
-    pub fn unmount(mut self, point: PathBuf) -> io::Result<()> {
+    /// Starts the thread that takes the mount at `point` down when told, or when that was told already; what its users have changed through
+    /// mappings is written by `write_out`.
+    pub fn unmount(mut self, point: PathBuf, write_out: impl Fn() + Send + 'static) -> io::Result<()> {
         let connection = connection_of(&point);
         thread::Builder::new().name("signals".into()).spawn(move || {
             for signal in self.0.forever() {
                 tracing::info!(signal, "unmounting");
                 notify("STOPPING=1", "Closing the volume");
-                take_down(&point, connection.as_deref());
+                take_down(&point, connection.as_deref(), &write_out);
             }
         })?;
         Ok(())
@@ -56,7 +57,7 @@ fn connection_of(point: &Path) -> Option<PathBuf> {
     Some(PathBuf::from(format!("/sys/fs/fuse/connections/{}/abort", found.stx_dev_minor)))
 }
 
-fn take_down(point: &Path, abort: Option<&Path>) {
+fn take_down(point: &Path, abort: Option<&Path>, write_out: &dyn Fn()) {
     let Err(error) = unmount_within_grace(point) else { return };
     // A signal may come twice (timeout(1), a terminal and its shell): by the second the mount is gone.
     if error.kind() == io::ErrorKind::InvalidInput && matches!(mountinfo::at(point), Ok(None)) {
@@ -67,7 +68,8 @@ fn take_down(point: &Path, abort: Option<&Path>) {
         return;
     }
     tracing::warn!(point = %point.display(), "still in use: cutting its users off");
-    if let Err(error) = write_out(point).and_then(|()| cut_off(point, abort)) {
+    let written = begin_to_write(point).map(|()| write_out());
+    if let Err(error) = written.and_then(|()| cut_off(point, abort)) {
         tracing::warn!(%error, point = %point.display(), "its users cannot be cut off: waiting for them");
     }
 }
@@ -94,7 +96,7 @@ fn cut_off(point: &Path, abort: Option<&Path>) -> io::Result<()> {
     }
 }
 
-/// Pages that were changed through mmap(2) are still in the kernel.
-fn write_out(point: &Path) -> io::Result<()> {
+/// Pages that were changed through mmap(2) are still in the kernel. It writes many at a time for this, but may not wait for them.
+fn begin_to_write(point: &Path) -> io::Result<()> {
     Ok(rustix::fs::syncfs(File::open(point)?)?)
 }

@@ -305,7 +305,13 @@ impl Service<'_> {
             }
         };
         fs.set_report(self.report(&mount));
-        let served = self.serve_until_gone(mount, &mut locked, told);
+        let open_files = Arc::downgrade(&fs);
+        let write_out = move || {
+            if let Some(fs) = open_files.upgrade() {
+                fs.write_out();
+            }
+        };
+        let served = self.serve_until_gone(mount, &mut locked, told, write_out);
         drop(fs);
         drop(locked);
         if let Some(line) = self.line {
@@ -315,11 +321,17 @@ impl Service<'_> {
     }
 
     /// From the mount made to the mount gone.
-    fn serve_until_gone(&self, mount: Mount, locked: &mut Locked, told: Told) -> Done {
+    fn serve_until_gone(
+        &self,
+        mount: Mount,
+        locked: &mut Locked,
+        told: Told,
+        write_out: impl Fn() + Send + 'static,
+    ) -> Done {
         let report = mount.report();
         tracing::info!(point = %mount.point().display(), life = self.life, ?report, "serving");
         warn_of_what_is_not_had(self.options, report);
-        told.unmount(mount.point().to_owned()).within("cannot wait for signals")?;
+        told.unmount(mount.point().to_owned(), write_out).within("cannot wait for signals")?;
         self.ready(&locked.store, mount.point())?;
         let closed = mount.join();
         notify("STOPPING=1", "Closed");
