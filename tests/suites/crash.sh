@@ -1,15 +1,17 @@
 # shellcheck shell=bash
-# kill -9 of the daemon at random times under load: what was acknowledged is there afterwards, and fsck agrees.
+# kill -9 of the daemon at random times under load: what was acknowledged is there afterwards, and fsck agrees; the same of SIGTERM and of a lazy
+# unmount, after which nothing else is left either.
 
 suite_crash() {
     local rounds=8 limit=400
     if ((LONG)); then rounds=100 limit=3000; fi
     crash_test crash rounds::what_was_acknowledged_survives_kill_nine "$rounds" "$limit"
+    crash_test ends ends::what_was_acknowledged_survives_an_end_at_work 1 300
 }
 
 # crash_test SUITE CASE ROUNDS SECONDS_MAX [BINARY]: one case of the test binary `crash` (or another), on a volume of its own.
 crash_test() {
-    local dir=$BELOW/$1 log=$LOGS/${CONFIG//:/_}_$1.log from=$EPOCHREALTIME status=0 names
+    local dir=$BELOW/$1 log=$LOGS/${CONFIG//:/_}_$1.log from=$EPOCHREALTIME status=0 names name
     mkdir -p "$dir"
     COFS_TEST_BINARY=$COFS COFS_TEST_CRASH_DIR=$dir COFS_TEST_ROUNDS=$3 COFS_TEST_SEED=${COFS_TEST_SEED:-$RANDOM} \
         COFS_TEST_MOUNT_OPTIONS=$(mount_options) timeout --kill-after=10 "$4" \

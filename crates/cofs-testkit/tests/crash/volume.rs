@@ -8,6 +8,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use rustix::process::{Pid, Signal, kill_process};
+
 const MOUNT_LIMIT: Duration = Duration::from_secs(30);
 const END_LIMIT: Duration = Duration::from_secs(60);
 
@@ -18,6 +20,8 @@ pub struct Volume {
     options: String,
     log: fs::File,
     daemon: Option<Child>,
+    /// The last that was started, and what it has started.
+    processes: Vec<u32>,
     /// The longest that a mount after a crash took.
     pub mount_max: Duration,
 }
@@ -25,6 +29,11 @@ pub struct Volume {
 impl Volume {
     /// A new volume in `$COFS_TEST_CRASH_DIR`, or `None`, said aloud.
     pub fn format(name: &str) -> Option<Self> {
+        Self::format_with(name, "")
+    }
+
+    /// The same, mounted with further options.
+    pub fn format_with(name: &str, more_options: &str) -> Option<Self> {
         let Some(dir) = std::env::var_os("COFS_TEST_CRASH_DIR") else {
             eprintln!("SKIPPED: COFS_TEST_CRASH_DIR is not set; ./test crash sets it");
             return None;
@@ -34,6 +43,7 @@ impl Volume {
         fs::create_dir_all(&mount).unwrap();
         let cofs = std::env::var_os("COFS_TEST_BINARY").expect("COFS_TEST_BINARY").into();
         let options = std::env::var("COFS_TEST_MOUNT_OPTIONS").unwrap_or_else(|_| "allow_other".to_owned());
+        let options = [&options, more_options].join(",").trim_end_matches(',').to_owned();
         let log = fs::File::create(dir.join("daemon.log")).unwrap();
         let volume = Self {
             cofs,
@@ -42,6 +52,7 @@ impl Volume {
             options,
             log,
             daemon: None,
+            processes: Vec::new(),
             mount_max: Duration::ZERO,
         };
         let formatted = Command::new(&volume.cofs).arg("format").arg(&volume.store).output().unwrap();
@@ -67,6 +78,7 @@ impl Volume {
         let mut daemon = command.stdin(Stdio::null()).stdout(log()).stderr(log()).spawn().unwrap();
         loop {
             if device(&self.mount).is_some_and(|now| Some(now) != before) {
+                self.processes = with_children(daemon.id());
                 self.daemon = Some(daemon);
                 self.mount_max = self.mount_max.max(started.elapsed());
                 return true;
@@ -100,6 +112,47 @@ impl Volume {
     /// Whether the daemon has ended by itself.
     pub fn ended(&mut self) -> bool {
         self.daemon.as_mut().is_none_or(|daemon| daemon.try_wait().unwrap().is_some())
+    }
+
+    /// SIGTERM, and the end: with success, within a bound.
+    pub fn terminate(&mut self) {
+        let daemon = self.daemon.take().unwrap();
+        let begun = Instant::now();
+        kill_process(Pid::from_child(&daemon), Signal::TERM).unwrap();
+        let status = wait(daemon);
+        assert!(status.success(), "{status}; {}", self.said());
+        println!("ended within {:?}", begun.elapsed());
+    }
+
+    /// Out of the tree at once.
+    pub fn unmount_lazily(&mut self) {
+        let status = Command::new("umount").arg("-l").arg(&self.mount).status().unwrap();
+        assert!(status.success() && !mounted(&self.mount));
+        assert!(!self.ended(), "it has ended, and files are open");
+    }
+
+    /// That the daemon comes to its end by itself, if it has not yet, and leaves neither a mount nor a process.
+    #[track_caller]
+    pub fn has_ended_well(&mut self) {
+        if let Some(daemon) = self.daemon.take() {
+            let status = wait(daemon);
+            assert!(status.success(), "{status}; {}", self.said());
+        }
+        assert!(!mounted(&self.mount), "the mount is still there");
+        let begun = Instant::now();
+        while let Some(process) =
+            self.processes.iter().find(|pid| Path::new(&format!("/proc/{pid}")).exists())
+        {
+            assert!(begun.elapsed() < Duration::from_secs(2), "the process {process} is still there");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// How the bytes of a file go that has an object.
+    pub fn data_path(&self) -> &'static str {
+        let has = |word| self.options.contains(word);
+        let daemon = has("passthrough=off") || has("supervise") && !has("transport=uring");
+        if daemon { "daemon" } else { "passthrough" }
     }
 
     /// Waits for a daemon that has been killed, and takes the dead mount away.
@@ -178,7 +231,7 @@ impl Volume {
     }
 
     #[track_caller]
-    fn assert_clean(&mut self) {
+    pub fn assert_clean(&mut self) {
         let (status, said) = self.fsck(false);
         assert!(status == 0, "fsck: {status}: {said}");
     }
@@ -202,6 +255,12 @@ impl Drop for Volume {
             let _ = Command::new("umount").arg("-l").arg(&self.mount).status();
         }
     }
+}
+
+fn with_children(process: u32) -> Vec<u32> {
+    let children = fs::read_to_string(format!("/proc/{process}/task/{process}/children")).unwrap_or_default();
+    let children = children.split_whitespace().map(|pid| pid.parse().unwrap());
+    std::iter::once(process).chain(children).collect()
 }
 
 fn device(path: &Path) -> Option<u64> {
