@@ -1,0 +1,125 @@
+//! `fsck --repair` that is ended in the middle, before and after each of its commits: the next one puts the rest right, and nothing is lost.
+
+mod common;
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    ops::ControlFlow,
+    os::unix::{
+        fs::{MetadataExt, symlink},
+        process::ExitStatusExt,
+    },
+    path::Path,
+    process::Command,
+};
+
+use cofs_engine::{Batch, Change, Durability, EmbeddedEngine, EmbeddedOptions, Engine, Outcome};
+use common::{Mounted, cofs, format, path_str, scratch, skip};
+use tempfile::TempDir;
+
+/// Names whose entries are gone, and another name of a file that has kept one.
+const LOST: [&str; 5] = ["lost-small", "lost-large", "lost-link", "lost-dir", "lost-second"];
+
+/// A volume with names taken out of its metadata, and what must be in `/lost+found` in the end, by name.
+fn damaged(root: &TempDir) -> (String, BTreeMap<String, Vec<u8>>) {
+    let store = format(root);
+    let mounted = Mounted::new(root, &store, &[]);
+    let large: Vec<u8> = (0..300_000_u32).map(|at| (at / 9) as u8).collect();
+    fs::write(mounted.path("lost-small"), vec![b's'; 5000]).unwrap();
+    fs::write(mounted.path("lost-large"), &large).unwrap();
+    symlink("somewhere", mounted.path("lost-link")).unwrap();
+    fs::create_dir_all(mounted.path("lost-dir/below")).unwrap();
+    fs::write(mounted.path("lost-dir/below/deep"), "deep").unwrap();
+    fs::write(mounted.path("kept"), "kept").unwrap();
+    fs::hard_link(mounted.path("kept"), mounted.path("lost-second")).unwrap();
+    let found_as = |name: &str, below: &str, bytes: &[u8]| {
+        let ino = fs::symlink_metadata(mounted.path(name)).unwrap().ino();
+        (format!("lost+found/#{ino}{below}"), bytes.to_vec())
+    };
+    let expected = BTreeMap::from([
+        found_as("lost-small", "", &[b's'; 5000]),
+        found_as("lost-large", "", &large),
+        found_as("lost-dir", "/below/deep", b"deep"),
+        ("kept".to_owned(), b"kept".to_vec()),
+    ]);
+    mounted.unmount();
+    take_out(&Path::new(&store).join("meta"));
+    (store, expected)
+}
+
+/// Removes the entries of [`LOST`] (`docs/design/format.md`: key `E`; a name stands in its value as it is).
+fn take_out(meta: &Path) {
+    let options = EmbeddedOptions { keys: cofs_namespace::KEY_SHAPE, ..EmbeddedOptions::new(meta, 32 << 20) };
+    let engine = EmbeddedEngine::open(&options).unwrap();
+    let mut changes = Vec::new();
+    engine
+        .scan(b"\0\0E", b"\0\0F", &mut |key, value| {
+            let is_of = |name: &&str| value.windows(name.len()).any(|bytes| bytes == name.as_bytes());
+            if LOST.iter().any(is_of) {
+                changes.push(Change::delete(key));
+            }
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+    assert_eq!(changes.len(), LOST.len());
+    let batch = Batch { changes, durability: Durability::Synced, ..Batch::default() };
+    assert_eq!(engine.commit(&batch).unwrap(), Outcome::Committed);
+}
+
+fn fsck(store: &str, more: &[&str]) -> Option<i32> {
+    cofs(&[&["fsck", store], more].concat()).output().unwrap().status.code()
+}
+
+/// The whole volume again, as it was damaged.
+fn copy(store: &str, to: &str) {
+    assert!(Command::new("cp").args(["-a", store, to]).status().unwrap().success());
+}
+
+fn assert_healed(root: &TempDir, store: &str, expected: &BTreeMap<String, Vec<u8>>, when: &str) {
+    assert_eq!(fsck(store, &[]), Some(0), "{when}");
+    let mounted = Mounted::new(root, store, &["-o", "ro"]);
+    for (name, bytes) in expected {
+        let found = fs::read(mounted.path(name)).unwrap_or_else(|error| panic!("{when}: {name}: {error}"));
+        assert!(found == *bytes, "{when}: {name} has {} bytes, not {}", found.len(), bytes.len());
+    }
+    assert_eq!(fs::metadata(mounted.path("kept")).unwrap().nlink(), 1, "{when}");
+    // Three files and directories, and a symlink.
+    assert_eq!(fs::read_dir(mounted.path("lost+found")).unwrap().count(), 4, "{when}");
+    mounted.unmount();
+}
+
+/// A repair of a copy with the place armed, and the next one, after which all is well. Whether the first was ended.
+fn ended_at(failpoint: &str, root: &TempDir, store: &str, expected: &BTreeMap<String, Vec<u8>>) -> bool {
+    let again = path_str(root, "again");
+    copy(store, &again);
+    let line = ["fsck", "--repair", &again];
+    let ended = cofs(&line).env("COFS_FAILPOINT", failpoint).output().unwrap().status;
+    if ended.signal().is_some() {
+        let code = fsck(&again, &["--repair"]);
+        assert!(code == Some(0) || code == Some(1), "{failpoint}: {code:?}");
+    } else {
+        assert_eq!(ended.code(), Some(1), "{failpoint}: {ended}");
+    }
+    assert_healed(root, &again, expected, failpoint);
+    fs::remove_dir_all(&again).unwrap();
+    ended.signal().is_some()
+}
+
+#[test]
+fn a_repair_that_is_ended_anywhere_is_finished_by_the_next() {
+    if skip() {
+        return;
+    }
+    let root = scratch();
+    let (store, expected) = damaged(&root);
+    assert_eq!(fsck(&store, &[]), Some(4), "nothing is wrong");
+    let ended = |place: &str, commit: u32| {
+        ended_at(&format!("namespace.repair.{place}:{commit}"), &root, &store, &expected)
+    };
+    let commits = (1..).take_while(|commit| ended("before_commit", *commit)).count() as u32;
+    // One for each of the four without a name, one for the count of links, one where they are put, and the last.
+    assert!(commits >= 7, "passed only {commits} times");
+    // Behind one commit is before the next, but for the last.
+    assert!([1, commits / 2, commits].into_iter().all(|commit| ended("after_commit", commit)));
+}
