@@ -120,9 +120,11 @@ impl BackingStore for DirectoryStore {
     }
 
     fn space(&self) -> io::Result<Space> {
-        let found = fs::fstatvfs(&*self.root()?)?;
+        let root = self.root()?;
+        let found = fs::fstatvfs(&*root)?;
         let bytes = |blocks: u64| blocks.saturating_mul(found.f_frsize);
         Ok(Space {
+            device: fs::fstat(&*root)?.st_dev,
             block_size_bytes: found.f_bsize,
             total_bytes: bytes(found.f_blocks),
             free_bytes: bytes(found.f_bfree),

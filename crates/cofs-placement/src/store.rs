@@ -75,6 +75,8 @@ pub enum Operation {
 /// statvfs(3), in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Space {
+    /// Whose space it is: the number of the file system's device.
+    pub device: u64,
     pub block_size_bytes: u64,
     pub total_bytes: u64,
     pub free_bytes: u64,

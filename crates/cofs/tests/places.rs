@@ -4,12 +4,11 @@ mod common;
 
 use std::{
     fs::{self, File},
-    io::Write,
     os::unix::fs::MetadataExt,
     process::Command,
 };
 
-use common::{Mounted, cofs, format, path_str, run, scratch, skip};
+use common::{Mounted, Small, cofs, format, path_str, run, scratch, skip};
 
 #[test]
 fn the_kernel_does_not_write_to_another_fuse_file_system_for_us() {
@@ -119,32 +118,6 @@ fn a_volume_may_lie_in_anothers_mount() {
         while let Some((_, mounted)) = mounts.pop() {
             mounted.unmount();
         }
-    }
-}
-
-/// A small file system of its own, taken away when it goes out of scope.
-struct Small(std::path::PathBuf);
-
-impl Small {
-    fn mount(root: &tempfile::TempDir) -> Self {
-        let at = root.path().join("small");
-        fs::create_dir(&at).unwrap();
-        let flags = rustix::mount::MountFlags::empty();
-        rustix::mount::mount("cofs-test", &at, "tmpfs", flags, c"size=64m").unwrap();
-        Self(at)
-    }
-
-    fn fill(&self) {
-        let mut ballast = File::create(self.0.join("ballast")).unwrap();
-        for bytes in [1 << 16, 4096] {
-            while ballast.write_all(&vec![1; bytes]).is_ok() {}
-        }
-    }
-}
-
-impl Drop for Small {
-    fn drop(&mut self) {
-        rustix::mount::unmount(&self.0, rustix::mount::UnmountFlags::DETACH).unwrap();
     }
 }
 

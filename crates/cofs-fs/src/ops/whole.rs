@@ -21,7 +21,14 @@ impl<M: MetadataDriver> Cofs<M> {
             files_free: INODES.saturating_sub(self.metadata.files()),
             ..Space::default()
         };
+        let mut counted = Vec::new();
         for pool in self.placement.space().iter().filter(|pool| pool.health == PoolHealth::Healthy) {
+            // Pools that lie on one file system share its space, unless each has a quota of its own.
+            let whose = (pool.space.device, pool.space.total_bytes);
+            if counted.contains(&whose) {
+                continue;
+            }
+            counted.push(whose);
             space.blocks += pool.space.total_bytes / BLOCK_BYTES;
             space.blocks_free += pool.space.free_bytes / BLOCK_BYTES;
             space.blocks_available += pool.space.available_bytes / BLOCK_BYTES;

@@ -5,7 +5,7 @@ use std::{
     collections::BTreeMap,
     ffi::OsStr,
     fmt::Debug,
-    fs,
+    fs, io,
     path::{Path, PathBuf},
     process::{Child, Command},
     time::{Duration, Instant},
@@ -203,6 +203,32 @@ pub fn skip() -> bool {
         eprintln!("skipped: this machine has no /dev/fuse");
     }
     skip
+}
+
+/// A small file system of its own, taken away when it goes out of scope.
+pub struct Small(pub PathBuf);
+
+impl Small {
+    pub fn mount(root: &TempDir) -> Self {
+        let at = root.path().join("small");
+        fs::create_dir(&at).unwrap();
+        let flags = rustix::mount::MountFlags::empty();
+        rustix::mount::mount("cofs-test", &at, "tmpfs", flags, c"size=64m").unwrap();
+        Self(at)
+    }
+
+    pub fn fill(&self) {
+        let mut ballast = fs::File::create(self.0.join("ballast")).unwrap();
+        for bytes in [1 << 16, 4096] {
+            while io::Write::write_all(&mut ballast, &vec![1; bytes]).is_ok() {}
+        }
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        rustix::mount::unmount(&self.0, rustix::mount::UnmountFlags::DETACH).unwrap();
+    }
 }
 
 /// Waits for something that must come true.

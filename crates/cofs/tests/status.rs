@@ -1,0 +1,194 @@
+//! The figures that statfs(2) and `cofs status` tell of a mounted volume: each follows what is done.
+
+mod common;
+
+use std::{
+    fs::{self, File},
+    os::unix::fs::MetadataExt,
+    path::Path,
+};
+
+use common::{Mounted, Small, foreground, format, path_str, run, scratch, skip, wait_for};
+use rustix::fs::{StatVfs, statfs, statvfs};
+use serde_json::Value;
+
+fn status(place: &Path) -> Value {
+    serde_json::from_str(&run(&["status", place.to_str().unwrap(), "--output", "json"])).unwrap()
+}
+
+fn total_bytes(space: &StatVfs) -> u64 {
+    space.f_blocks * space.f_frsize
+}
+
+fn files(space: &StatVfs) -> u64 {
+    space.f_files - space.f_ffree
+}
+
+#[test]
+fn statfs_counts_files_and_each_file_system_below_once() {
+    if skip() || !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: mounting a small file system takes root");
+        return;
+    }
+    let (root, other) = (scratch(), scratch());
+    let small = Small::mount(&other);
+    let store = path_str(&root, "store");
+    let pools = [("a", path_str(&root, "a")), ("b", path_str(&root, "b"))];
+    let more = ("c", small.0.join("c").to_str().unwrap().to_owned());
+    // One pool; two on one file system; two on two.
+    for pools in [vec![&pools[0]], vec![&pools[0], &pools[1]], vec![&pools[0], &more]] {
+        let words: Vec<String> =
+            pools.iter().map(|(name, directory)| format!("{name}={directory}")).collect();
+        let mut line = vec!["format", &store];
+        words.iter().for_each(|word| line.extend(["--pool", word]));
+        run(&line);
+        let mounted = Mounted::new(&root, &store, &[]);
+        let below = |directory: &str| statvfs(directory).unwrap();
+        let mut expected = total_bytes(&below(&pools[0].1));
+        if pools.last() == Some(&&more) {
+            expected += total_bytes(&below(&more.1));
+        }
+        let space = statvfs(&mounted.dir).unwrap();
+        let total = total_bytes(&space);
+        assert!(total.abs_diff(expected) < 8192, "{words:?}: {total} bytes, {expected} below");
+        assert!(space.f_bavail <= space.f_bfree && space.f_bfree <= space.f_blocks);
+        assert_eq!((space.f_namemax, space.f_bsize), (255, 4096));
+        assert_eq!(statfs(&mounted.dir).unwrap().f_type, 0x6573_5546, "FUSE_SUPER_MAGIC");
+
+        let count = || files(&statvfs(&mounted.dir).unwrap());
+        let before = count();
+        fs::create_dir(mounted.path("dir")).unwrap();
+        (0..10).for_each(|at| fs::write(mounted.path(&format!("dir/{at}")), "bytes").unwrap());
+        fs::hard_link(mounted.path("dir/0"), mounted.path("dir/again")).unwrap();
+        assert_eq!(count(), before + 11);
+        fs::remove_dir_all(mounted.path("dir")).unwrap();
+        assert_eq!(count(), before);
+        mounted.unmount();
+        for directory in [&store, &pools[0].1, &pools[pools.len() - 1].1] {
+            let _ = fs::remove_dir_all(directory);
+        }
+    }
+}
+
+/// A pool whose file system nobody else writes to.
+#[test]
+fn free_space_falls_by_what_is_written_and_rises_by_what_is_removed() {
+    const BYTES: u64 = 20 << 20;
+    if skip() || !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: mounting a small file system takes root");
+        return;
+    }
+    let root = scratch();
+    let small = Small::mount(&root);
+    let store = path_str(&root, "store");
+    run(&["format", &store, "--pool", &format!("a={}", small.0.join("pool").display())]);
+    let mounted = Mounted::new(&root, &store, &[]);
+    let free = || {
+        let space = statvfs(&mounted.dir).unwrap();
+        space.f_bavail * space.f_frsize
+    };
+    let before = free();
+    // What is made ahead of need takes some, too.
+    let near = |expected: u64| free().abs_diff(expected) < 2 << 20;
+    fs::write(mounted.path("large"), vec![1; BYTES as usize]).unwrap();
+    wait_for("free space falls", || near(before - BYTES));
+    let pool = &status(&mounted.dir)["pools"][0];
+    assert_eq!(pool["available_bytes"].as_u64().unwrap().abs_diff(free()) / 4096, 0, "{pool}");
+    assert_eq!(pool["total_bytes"], 64 << 20);
+    fs::remove_file(mounted.path("large")).unwrap();
+    wait_for("free space rises", || near(before));
+    mounted.unmount();
+}
+
+#[test]
+fn the_figures_of_status_follow_what_is_done() {
+    if skip() {
+        return;
+    }
+    let root = scratch();
+    let store = format(&root);
+    let mounted = Mounted::new(&root, &store, &[]);
+    let figure = |path: &str| {
+        let told = status(&mounted.dir);
+        told.pointer(path).and_then(Value::as_u64).unwrap_or_else(|| panic!("{path} in {told}"))
+    };
+    let told = status(&mounted.dir);
+    assert_eq!(told["version"], env!("CARGO_PKG_VERSION"));
+    assert_eq!((&told["read_only"], &told["mount"]["pid"].is_u64()), (&false.into(), &true));
+    assert_eq!(told["engine"]["name"], "rocksdb");
+    let before = figure("/files");
+    fs::create_dir(mounted.path("large")).unwrap();
+    let open = File::create(mounted.path("open")).unwrap();
+    assert_eq!((figure("/open_files"), figure("/files")), (1, before + 2));
+    assert_eq!(figure("/caches/learned_directories"), 0);
+    drop(open);
+    wait_for("the file is closed", || figure("/open_files") == 0);
+
+    // Files that end large: their objects are kept at hand, and where they were made is remembered.
+    (0..4).for_each(|at| fs::write(mounted.path(&format!("large/{at}")), vec![at; 200_000]).unwrap());
+    wait_for("their objects are kept at hand", || figure("/caches/idle_objects") == 4);
+    assert!(figure("/caches/learned_directories") >= 1);
+    wait_for("objects are made ahead of need", || figure("/pools/0/objects_ready") >= 16);
+    assert_eq!(figure("/objects_removed"), 0);
+    fs::remove_dir_all(mounted.path("large")).unwrap();
+    wait_for("their objects are removed", || figure("/objects_removed") == 4);
+    assert_eq!(figure("/caches/idle_objects"), 0);
+
+    // A file that is removed and still open is one until it is closed.
+    let gone = File::create(mounted.path("gone")).unwrap();
+    fs::remove_file(mounted.path("gone")).unwrap();
+    assert_eq!((figure("/open_files"), figure("/files")), (1, before + 2));
+    drop(gone);
+    wait_for("it goes", || figure("/files") == before + 1);
+
+    let (keys, hits) = (figure("/engine/keys_estimate"), figure("/engine/cache_hits"));
+    (0..200).for_each(|at| fs::write(mounted.path(&format!("small-{at}")), "bytes").unwrap());
+    for at in 0..200 {
+        assert_eq!(
+            rustix::fs::getxattr(mounted.path(&format!("small-{at}")), "user.none", &mut [0; 8][..]).ok(),
+            None
+        );
+    }
+    assert!(figure("/engine/keys_estimate") > keys, "{keys}");
+    assert!(figure("/engine/cache_hits") + figure("/engine/cache_misses") > hits, "{hits}");
+    for of in ["disk_bytes", "memory_bytes"] {
+        let bytes = figure(&format!("/engine/{of}"));
+        assert!((1 << 12..1 << 32).contains(&bytes), "{of}: {bytes}");
+    }
+    let inodes = fs::read_dir(&mounted.dir).unwrap().count() as u64;
+    assert_eq!(figure("/files"), before + inodes);
+    mounted.unmount();
+}
+
+/// What the first mount after a crash has put right.
+#[test]
+fn what_was_put_right_after_a_crash_is_told() {
+    if skip() {
+        return;
+    }
+    let root = scratch();
+    let store = format(&root);
+    let dir = root.path().join("mount");
+    let mut child = foreground(&store, &dir);
+    fs::write(dir.join("large"), vec![1; 200_000]).unwrap();
+    let written = File::options().append(true).open(dir.join("large")).unwrap();
+    std::io::Write::write_all(&mut &written, &[2; 5000]).unwrap();
+    let unlinked = File::create(dir.join("unlinked")).unwrap();
+    fs::remove_file(dir.join("unlinked")).unwrap();
+    assert_eq!(
+        status(&dir)["recovered"],
+        serde_json::json!({"settled": 0, "emptied": 0, "unreachable": 0, "released": 0})
+    );
+    child.process.kill().unwrap();
+    child.process.wait().unwrap();
+    drop((written, unlinked));
+    run(&["umount", dir.to_str().unwrap()]);
+    let mounted = Mounted::new(&root, &store, &[]);
+    let told = status(&mounted.dir);
+    assert_eq!(
+        told["recovered"],
+        serde_json::json!({"settled": 1, "emptied": 0, "unreachable": 0, "released": 1})
+    );
+    assert_eq!(fs::metadata(mounted.path("large")).unwrap().size(), 205_000);
+    mounted.unmount();
+}
