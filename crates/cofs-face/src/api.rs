@@ -138,6 +138,9 @@ pub trait Passthrough: Send + Sync + 'static {
     /// Errors: EPERM without the privilege, EOPNOTSUPP, ELOOP where the file system below is stacked too deep.
     fn register(&self, file: BorrowedFd<'_>) -> std::io::Result<BackingId>;
     fn unregister(&self, id: BackingId);
+    /// Whether anybody but the caller has the file below open: the kernel has for as long as a program does, or has a mapping of what it has closed.
+    /// What cannot be told is taken for open.
+    fn is_open_elsewhere(&self, file: BorrowedFd<'_>) -> bool;
 }
 
 /// Takes back what the kernel has been told, or tells it unasked. The FUSE face implements it; calls may come from any thread, never wait (but

@@ -141,9 +141,14 @@ impl<M: MetadataDriver> Cofs<M> {
         self.face.get()?.passthrough.as_ref().filter(|_| !refused)
     }
 
+    /// Who may have read or written objects by itself.
+    pub(crate) fn passthrough(&self) -> Option<&Arc<dyn Passthrough>> {
+        self.face.get()?.passthrough.as_ref()
+    }
+
     /// Whether the kernel may have read or written objects by itself.
     pub(crate) fn has_passthrough(&self) -> bool {
-        self.face.get().is_some_and(|face| face.passthrough.is_some())
+        self.passthrough().is_some()
     }
 
     /// Whether a file may be open past the page cache, and mapped all the same.

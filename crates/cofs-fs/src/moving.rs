@@ -1,6 +1,6 @@
 //! Files that move: from the metadata into an object when they outgrow it, and back when they ended small.
 
-use std::sync::Arc;
+use std::{os::fd::AsFd, sync::Arc};
 
 use cofs_metadata::{MetadataDriver, Node};
 use cofs_placement::{ObjectFile, ObjectStat, Taken};
@@ -101,7 +101,10 @@ impl<M: MetadataDriver> Cofs<M> {
         if now.size_bytes > self.inline_max {
             return Ok(false);
         }
-        if self.has_passthrough() && !self.stale_pages.note(inode.ino) {
+        if let Some(kernel) = self.passthrough()
+            && (kernel.is_open_elsewhere(object.file.as_fd()) || !self.stale_pages.note(inode.ino))
+        {
+            // A mapping of the object outlives the close, and what is written through it would be lost.
             return Ok(false);
         }
         // What the move does not carry comes first.

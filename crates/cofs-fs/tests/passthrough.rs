@@ -101,6 +101,28 @@ fn pages_of_a_file_that_went_back_inline_are_dropped_at_its_next_open() {
 }
 
 #[test]
+fn a_small_file_stays_in_its_object_while_it_is_mapped() {
+    let (world, kernel) = World::with_passthrough();
+    let volume = world.mount();
+    let (ino, file) = volume.create("a");
+    volume.write(ino, file, 0, &pattern(INLINE_MAX * 2, 1));
+    volume.close(ino, file);
+    let object = std::fs::File::options().write(true).open(volume.object_path(ino)).unwrap();
+    let file = volume.open(ino, OpenFlags { truncate: true, ..RW });
+    kernel.write(backing(file), 0, b"before");
+    kernel.mapped.store(true, std::sync::atomic::Ordering::Relaxed);
+    volume.close(ino, file);
+    std::os::unix::fs::FileExt::write_all_at(&object, b"behind", 0).unwrap();
+    assert!(!volume.is_inline(ino) && !volume.writing(ino));
+    assert_eq!(volume.contents(ino), b"behind");
+    kernel.mapped.store(false, std::sync::atomic::Ordering::Relaxed);
+    let file = volume.open(ino, RW);
+    volume.close(ino, file);
+    assert!(volume.is_inline(ino));
+    assert_eq!(volume.contents(ino), b"behind");
+}
+
+#[test]
 fn a_refusal_by_the_kernel_leaves_the_daemons_path() {
     for errno in [Errno::PERM, Errno::OPNOTSUPP, Errno::LOOP] {
         let (world, kernel) = World::with_passthrough();

@@ -7,6 +7,7 @@ use std::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
+    time::Duration,
 };
 
 use cofs_face::{BackingId, Passthrough};
@@ -18,6 +19,13 @@ use crate::{abi::BackingMap, dev_fuse::Device};
 const FUSE_DEV_IOC_BACKING_OPEN: libc::c_ulong = 0x4010_e501;
 /// `_IOW(229, 2, uint32_t)`.
 const FUSE_DEV_IOC_BACKING_CLOSE: libc::c_ulong = 0x4004_e502;
+
+/// fcntl(2); `asm-generic/fcntl.h`.
+const F_SETSIG: libc::c_int = 10;
+
+/// How often, and how long apart, somebody is looked for who may just be about to let go.
+const LEASE_TRIES: u32 = 4;
+const LEASE_PAUSE: Duration = Duration::from_micros(50);
 
 /// Registers files with one connection.
 #[derive(Debug)]
@@ -63,5 +71,51 @@ impl Passthrough for BackingFiles {
             return tracing::warn!(%error, id = id.0, "a backing file stays registered");
         }
         self.registered.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    fn is_open_elsewhere(&self, file: BorrowedFd<'_>) -> bool {
+        // The kernel lets go of a file a moment after it has told us of the close.
+        (0..LEASE_TRIES).all(|attempt| {
+            if attempt > 0 {
+                std::thread::sleep(LEASE_PAUSE);
+            }
+            !takes_lease(file)
+        })
+    }
+}
+
+/// A lease for writing (fcntl(2), `F_SETLEASE`) is given to one who alone has the file open, and given back here at once.
+fn takes_lease(file: BorrowedFd<'_>) -> bool {
+    let file = file.as_raw_fd();
+    // Who opens the file in that moment waits for it, and a signal tells us, which is to be one that nobody needs to handle.
+    // SAFETY: these calls touch no memory.
+    unsafe {
+        libc::fcntl(file, F_SETSIG, libc::SIGURG) == 0
+            && libc::fcntl(file, libc::F_SETLEASE, libc::F_WRLCK) == 0
+            && libc::fcntl(file, libc::F_SETLEASE, libc::F_UNLCK) == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs::File, os::fd::AsFd};
+
+    use super::takes_lease;
+
+    #[test]
+    fn a_lease_is_given_to_one_who_is_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        let open =
+            || File::options().read(true).write(true).create(true).truncate(false).open(&path).unwrap();
+        let file = open();
+        let same = file.try_clone().unwrap();
+        assert!(takes_lease(file.as_fd()) && takes_lease(same.as_fd()));
+        let others: [&dyn Fn() -> File; 2] = [&open, &|| File::open(&path).unwrap()];
+        for another in others.map(|open| open()) {
+            assert!(!takes_lease(file.as_fd()));
+            drop(another);
+        }
+        assert!(takes_lease(file.as_fd()));
     }
 }

@@ -58,6 +58,10 @@ impl Passthrough for Backing {
     fn unregister(&self, id: BackingId) {
         self.files.lock().remove(&id.0);
     }
+
+    fn is_open_elsewhere(&self, _: BorrowedFd<'_>) -> bool {
+        false
+    }
 }
 
 struct Slot {

@@ -7,7 +7,7 @@ use std::{
     os::{fd::BorrowedFd, unix::fs::FileExt},
     sync::{
         Arc,
-        atomic::{AtomicU32, Ordering},
+        atomic::{AtomicBool, AtomicU32, Ordering},
     },
 };
 
@@ -52,6 +52,8 @@ pub struct FakeKernel {
     next: AtomicU32,
     pub files: Mutex<Vec<(BackingId, File)>>,
     pub refuse: Mutex<Option<i32>>,
+    /// Some program has a mapping of each.
+    pub mapped: AtomicBool,
 }
 
 impl Passthrough for FakeKernel {
@@ -66,6 +68,10 @@ impl Passthrough for FakeKernel {
 
     fn unregister(&self, id: BackingId) {
         self.files.lock().retain(|(known, _)| *known != id);
+    }
+
+    fn is_open_elsewhere(&self, _: BorrowedFd<'_>) -> bool {
+        self.mapped.load(Ordering::Relaxed)
     }
 }
 

@@ -50,6 +50,31 @@ fn what_a_mapping_wrote_survives_the_close_without_a_sync() {
     }
 }
 
+/// Files that were large, and become small while they are mapped.
+#[test]
+fn what_a_mapping_writes_long_after_the_close_is_there() {
+    let Some(s) = scratch() else { return };
+    for (before, size) in [(300_000, 5000), (300_000, 200_000), (5000, 100)] {
+        let path = s.file(&format!("{before}-{size}"), &pattern(7, before));
+        let file = open(&path);
+        file.set_len(size as u64).unwrap();
+        let mut mapping = Mapping::new(&file, size);
+        mapping.bytes()[..5].copy_from_slice(b"first");
+        drop(file);
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        mapping.bytes()[10..14].copy_from_slice(b"late");
+        mapping.sync();
+        drop(mapping);
+        drop_caches();
+        let data = fs::read(&path).unwrap();
+        assert_eq!(
+            (data.len(), &data[..5], &data[10..14]),
+            (size, &b"first"[..], &b"late"[..]),
+            "{size} of {before}"
+        );
+    }
+}
+
 #[test]
 fn what_a_mapping_wrote_past_the_end_never_shows() {
     let Some(s) = scratch() else { return };
