@@ -14,6 +14,7 @@ mod mapped;
 mod names;
 mod remount;
 mod set_id;
+mod space;
 mod support;
 mod times;
 mod users;
