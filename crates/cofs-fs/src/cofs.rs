@@ -105,7 +105,6 @@ impl<M: MetadataDriver> Cofs<M> {
         self.recovered
     }
 
-    /// Sets the text that `cofs.status` shows of the mount (transport, options).
     /// Whatever programs have changed through mappings of open files is written by the kernel when this returns, for one who is about to cut
     /// them off: before it drops pages the kernel writes them, and waits for that (which for FUSE it does in no syncfs(2) any more).
     pub fn write_out(&self) {
@@ -116,6 +115,7 @@ impl<M: MetadataDriver> Cofs<M> {
         }
     }
 
+    /// Sets the text that `cofs.status` shows of the mount (transport, options).
     pub fn set_report(&self, report: String) {
         *self.report.lock() = report;
     }
