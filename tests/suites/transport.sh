@@ -6,6 +6,7 @@ suite_transport() {
     [[ $KIND != native && $TRANSPORT = uring ]] || return 0
     local store=$BELOW/transport
     TRANSPORTED=$WORK/transport
+    rm -f "$WORK/transport.log"
     mkdir -p "$TRANSPORTED"
     "$COFS" format "$store" >>"$LOGS/daemon.log" 2>&1
     run_case "$CONFIG/transport/switched-off" transport_switched_off "$store"

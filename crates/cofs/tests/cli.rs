@@ -33,7 +33,9 @@ fn misused(arguments: &[&str], words: &[&str]) {
 /// What a line writes, both streams, if it is run at a terminal.
 fn at_a_terminal(line: &str) -> String {
     let line = format!("{} {line}", env!("CARGO_BIN_EXE_cofs"));
-    let output = std::process::Command::new("script").args(["-qefc", &line, "/dev/null"]).output();
+    let mut script = std::process::Command::new("script");
+    // A terminal has a kind, which whoever runs the tests may not have.
+    let output = script.args(["-qefc", &line, "/dev/null"]).env("TERM", "xterm").output();
     let output = output.expect("script(1), of Debian's bsdutils");
     assert!(output.status.success(), "{line}: {output:?}");
     String::from_utf8_lossy(&output.stdout).into_owned()
