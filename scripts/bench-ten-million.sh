@@ -58,14 +58,14 @@ timed() {
 }
 most_memory() { row "memory of the daemon at most, $1" "$(awk '/^VmHWM/ { printf "%d MiB", $2 / 1024 }' "/proc/$DAEMON/status")"; }
 unmounts() { timed "unmount" "$COFS" umount "$MNT"; wait "$DAEMON" || true; }
-one() { printf '%s/work/d%05d' "$MNT" $((DIRECTORIES / 2)); }
+one() { printf '%s/files/d%05d' "$MNT" $((DIRECTORIES / 2)); }
 # The first file of that directory (many_files numbers them through).
 one_file() { printf '%s/f%08d' "$(one)" $((DIRECTORIES / 2 * ((FILES + DIRECTORIES - 1) / DIRECTORIES))); }
 
 "$COFS" format "$DIR/store" >/dev/null
 mounts "mount, empty"
-mkdir "$MNT/work"
-"$MANY_FILES" "$MNT/work" "$FILES" "$DIRECTORIES"
+mkdir "$MNT/files"
+"$MANY_FILES" "$MNT/files" "$FILES" "$DIRECTORIES"
 most_memory "creating"
 row "on disk" "$(du -sh "$DIR/store" | cut -f 1)"
 kill -KILL "$DAEMON"
@@ -77,9 +77,9 @@ unmounts
 mounts "mount after an unmount"
 timed "stat of a file, the first" stat -c %s "$(one_file)"
 timed "ls -l of a directory" bash -c "ls -l '$(one)' | wc -l"
-timed "find -type f of all" bash -c "find '$MNT/work' -type f | wc -l"
+timed "find -type f of all" bash -c "find '$MNT/files' -type f | wc -l"
 most_memory "listing"
-timed "rm -rf of all" rm -rf "$MNT/work"
+timed "rm -rf of all" rm -rf "$MNT/files"
 most_memory "removing"
 unmounts
 row "on disk" "$(du -sh "$DIR/store" | cut -f 1)"

@@ -45,6 +45,16 @@ impl World {
         Intake::open(self.directory.path(), SEGMENT_BYTES, true, Arc::default()).unwrap()
     }
 
+    /// Has the next write fail: it goes to a file that cannot be written to. What was to be written to comes back.
+    fn seal(&self, intake: &Intake) -> Arc<Layer> {
+        let mut writer = intake.writer.lock();
+        let layer = writer.layer.clone().unwrap();
+        let Segment { slot, header, .. } = layer.segment;
+        let segment = Segment::open(self.directory.path(), slot, header, false).unwrap();
+        writer.layer = Some(Arc::new(Layer { segment, memtable: Arc::clone(&layer.memtable) }));
+        layer
+    }
+
     fn open_by_calls(&self) -> Intake {
         Intake::open(self.directory.path(), SEGMENT_BYTES, false, Arc::default()).unwrap()
     }
@@ -314,12 +324,7 @@ fn a_failed_write_changes_nothing_and_the_next_one_may_succeed() {
     let world = World::new();
     let intake = world.open();
     commit(&intake, 1);
-    // A file that cannot be written to stands for a write that fails.
-    let layer = intake.writer.lock().layer.clone().unwrap();
-    let header = layer.segment.header;
-    let sealed = Segment::open(world.directory.path(), layer.segment.slot, header, false).unwrap();
-    let sealed = Arc::new(Layer { segment: sealed, memtable: Arc::clone(&layer.memtable) });
-    intake.writer.lock().layer = Some(sealed);
+    let layer = world.seal(&intake);
     assert!(change(&intake, &[Change::delete(b"head")]).is_err());
     assert_eq!(prefix(&intake), 1);
     assert!(matches!(intake.health(), EngineHealth::Stuck(_)));
@@ -419,11 +424,7 @@ fn a_failed_write_of_several_is_told_to_each_and_changes_nothing() {
     let world = World::new();
     let intake = world.open_by_calls();
     commit(&intake, 1);
-    let layer = intake.writer.lock().layer.clone().unwrap();
-    let header = layer.segment.header;
-    let sealed = Segment::open(world.directory.path(), layer.segment.slot, header, false).unwrap();
-    let sealed = Arc::new(Layer { segment: sealed, memtable: Arc::clone(&layer.memtable) });
-    intake.writer.lock().layer = Some(sealed);
+    let layer = world.seal(&intake);
     let batches: Vec<_> = (0..4).map(numbered).collect();
     let refused = answers(&intake, &batches, |_| true).into_iter().map(|answer| answer.unwrap().unwrap_err());
     let told: Vec<_> = refused.map(|error| error.what).collect();
