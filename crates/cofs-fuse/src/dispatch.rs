@@ -51,7 +51,7 @@ pub(crate) struct Service<F> {
     pub dialect: Dialect,
     pub authority: Authority,
     /// The kernel checks nothing, as only this user is let in. He may act for others, whom nobody has checked (setfsuid(2), by which
-    /// user-level NFS servers do): such requests are refused.
+    /// NFS servers do): such requests are refused.
     pub only: Option<u32>,
     pub notifier: Arc<Notifier>,
     pub resent: Resent,
