@@ -144,7 +144,7 @@ impl Writer {
             Kind::Mapped => {
                 let mut mapping = Mapping::new(open(false), PAGE * kind.blocks() as usize);
                 Box::new(move |n| {
-                    mapping.put(kind.place(n) as usize, &kind.bytes(n));
+                    mapping.put(kind.place(n) as usize, &kind.bytes(n))?;
                     mapping.sync()
                 })
             }
@@ -201,7 +201,7 @@ impl Unsynced {
         fs::write(&path, vec![0; Self::BYTES]).unwrap();
         let mut mapping =
             Mapping::new(OpenOptions::new().read(true).write(true).open(&path).unwrap(), Self::BYTES);
-        mapping.put(0, &bytes(7, Self::BYTES));
+        mapping.put(0, &bytes(7, Self::BYTES)).unwrap();
         Self { path, mapping }
     }
 }
