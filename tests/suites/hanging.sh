@@ -29,6 +29,7 @@ suite_hanging() {
         run_case "$CONFIG/hanging/umount" hanging_umount
         run_case "$CONFIG/hanging/fsck" "$COFS" fsck "$store"
         run_case "$CONFIG/hanging/metadata" hanging_metadata "$BELOW/hanging-metadata"
+        run_case "$CONFIG/hanging/disk" hanging_disk "$WORK/hanging-disk"
     else
         fail "$CONFIG/hanging/mount" "does not serve; $LOGS/daemon.log"
     fi
@@ -176,7 +177,10 @@ hanging_metadata() {
     sleep 0.5
     # The kernel keeps no attributes of this kind, and asks.
     for n in {1..20}; do
-        timeout --kill-after=5 60 taskset -c 0 getfattr --only-values -n user.near "$HANGING/files/near" || status=$?
+        timeout --kill-after=5 60 taskset -c 0 getfattr --only-values -n user.near "$HANGING/files/near" || {
+            status=$?
+            break
+        }
     done
     hanging_all_wait "${far[@]}" || status=$?
     kill -CONT "$HANGS"
@@ -186,6 +190,57 @@ hanging_metadata() {
     forget DAEMONS "$HANGING_SERVES"
     "$COFS" fsck "$store" || status=$?
     rm -rf --one-file-system "$store" "$WORK/hanging-bytes"
+    ((status == 0))
+}
+
+# hanging_disk DIRECTORY: where all lies on a disk that hangs (a local file system, on a loop device, on what is stopped), who needs nothing of it does not
+# wait for others on his CPU who do, be it for names, for small files or for large ones.
+hanging_disk() {
+    local disk=$1 store=$1/store n far=() status=0
+    mkdir -p "$disk"
+    truncate -s 512M "$HANGING_BELOW/disk"
+    # Without a journal: that would be waited for by who changes something.
+    mkfs.ext4 -q -F -O ^has_journal "$HANGING_BELOW/disk"
+    mount -o loop "$HANGING_BELOW/disk" "$disk"
+    "$COFS" format "$store" >>"$LOGS/daemon.log" 2>&1
+    "$COFS" mount -d "$store" "$HANGING" -o "$(mount_options)"
+    mkdir "$HANGING/files"
+    head -c 39M /dev/urandom >"$WORK/hanging-bytes"
+    (cd "$HANGING/files" && split -b 4000 -a 5 -d "$WORK/hanging-bytes" small- && split -b 1M -a 2 -d "$WORK/hanging-bytes" large-)
+    "$COFS" umount "$HANGING"
+    "$COFS" mount -d "$store" "$HANGING" -o "$(mount_options)"
+    HANGING_SERVES=$(pgrep -f -- "mount -d $store $HANGING")
+    DAEMONS+=("$HANGING_SERVES")
+    touch "$HANGING/files/near"
+    setfattr -n user.near -v yes "$HANGING/files/near"
+    sync
+    echo 3 >/proc/sys/vm/drop_caches
+    hanging_stop
+    # Apart from each other, as the kernel reads ahead.
+    for n in 2 4 6; do
+        taskset -c 0 cmp "$HANGING/files/small-0${n}000" <(tail -c "+$((n * 4000000 + 1))" "$WORK/hanging-bytes" | head -c 4000) &
+        far+=($!)
+        taskset -c 0 cmp "$HANGING/files/large-1$n" <(tail -c "+$(((10 + n << 20) + 1))" "$WORK/hanging-bytes" | head -c 1M) &
+        far+=($!)
+        taskset -c 0 stat "$HANGING/files/small-0${n}500" &
+        far+=($!)
+    done
+    sleep 0.5
+    for n in {1..20}; do
+        timeout --kill-after=5 60 taskset -c 0 getfattr --only-values -n user.near "$HANGING/files/near" || {
+            status=$?
+            break
+        }
+    done
+    hanging_all_wait "${far[@]}" || status=$?
+    kill -CONT "$HANGS"
+    for n in "${far[@]}"; do wait "$n" || status=$?; done
+    "$COFS" umount "$HANGING" || status=$?
+    wait_gone "$HANGING_SERVES" 300 || status=$?
+    forget DAEMONS "$HANGING_SERVES"
+    "$COFS" fsck "$store" || status=$?
+    umount "$disk"
+    rm "$HANGING_BELOW/disk" "$WORK/hanging-bytes"
     ((status == 0))
 }
 

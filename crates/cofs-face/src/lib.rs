@@ -5,10 +5,9 @@
 //! are futures that end at their first poll wherever they can; [`blocking`] is how one says that it will wait.
 
 mod api;
-mod blocking;
 
 pub use api::{
     BackingId, Context, DataPath, DirEntry, DirSink, Entry, FaceAbilities, FileSystem, HandleId, ListOf,
     Opened, OpenedDirectory, Passthrough, Recall, Space, Stat, Validity, WriteFlags,
 };
-pub use blocking::{BlockingThread, at_once, blocking, run};
+pub use cofs_wait::{BlockingThread, at_once, blocking, left_for_nearby, run, waiting};

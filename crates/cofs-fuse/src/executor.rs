@@ -8,10 +8,12 @@
 //!
 //! Invariants: a task is polled by one thread at a time; it is in the pool's queue at most once, so the
 //! queue is bounded by the number of tasks; a task woken while it is polled is polled again.
+//!
+//! What leaves to wait for a disk, and does little else, goes to threads on its worker's CPU, which need not be woken on another.
 
 use std::{
     cell::Cell,
-    collections::VecDeque,
+    collections::{BTreeMap, VecDeque},
     fmt,
     future::{Future, poll_fn},
     io,
@@ -25,7 +27,7 @@ use std::{
     time::Duration,
 };
 
-use cofs_face::BlockingThread;
+use cofs_face::{BlockingThread, left_for_nearby};
 use cofs_types::limits;
 use parking_lot::{Condvar, Mutex};
 use rustix::thread::CpuSet;
@@ -107,6 +109,8 @@ pub(crate) struct Task {
     rest: Rest,
     work: Mutex<Option<Work>>,
     pool: Weak<Pool>,
+    /// Where it goes to wait and do little else, if it has a CPU.
+    nearby: Weak<Pool>,
     home: Arc<dyn Home>,
     /// Which of its home's tasks this is.
     pub index: usize,
@@ -121,7 +125,20 @@ impl fmt::Debug for Task {
 impl Task {
     pub fn new(pool: &Arc<Pool>, home: Arc<dyn Home>, index: usize, rest: Rest, work: Work) -> Arc<Self> {
         let (state, work) = (AtomicU8::new(RESTING), Mutex::new(Some(work)));
-        Arc::new(Self { state, rest, work, pool: Arc::downgrade(pool), home, index })
+        Arc::new(Self { state, rest, work, pool: Arc::downgrade(pool), nearby: Weak::new(), home, index })
+    }
+
+    /// As [`new`](Self::new), of a worker that has `nearby` on its CPU.
+    pub fn beside(
+        (pool, nearby): (&Arc<Pool>, &Arc<Pool>),
+        home: Arc<dyn Home>,
+        index: usize,
+        rest: Rest,
+        work: Work,
+    ) -> Arc<Self> {
+        let (state, work) = (AtomicU8::new(RESTING), Mutex::new(Some(work)));
+        let (pool, nearby) = (Arc::downgrade(pool), Arc::downgrade(nearby));
+        Arc::new(Self { state, rest, work, pool, nearby, home, index })
     }
 
     /// Polls once; only for a task that rests, or that the pool took from its queue. `waker` is the task's
@@ -139,7 +156,7 @@ impl Task {
         }
         if self.advance(POLLING, WAITING).is_err() {
             self.state.store(QUEUED, Ordering::Release);
-            self.enqueue();
+            self.enqueue(if left_for_nearby() { &self.nearby } else { &self.pool });
         }
         Polled::Waits
     }
@@ -148,8 +165,8 @@ impl Task {
         self.state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire)
     }
 
-    fn enqueue(self: &Arc<Self>) {
-        if let Some(pool) = self.pool.upgrade() {
+    fn enqueue(self: &Arc<Self>, pool: &Weak<Pool>) {
+        if let Some(pool) = pool.upgrade().or_else(|| self.pool.upgrade()) {
             pool.push(self.clone());
         }
     }
@@ -164,7 +181,7 @@ impl Wake for Task {
         loop {
             let moved = match self.state.load(Ordering::Acquire) {
                 POLLING => self.advance(POLLING, WOKEN),
-                WAITING => self.advance(WAITING, QUEUED).inspect(|_| self.enqueue()),
+                WAITING => self.advance(WAITING, QUEUED).inspect(|_| self.enqueue(&self.pool)),
                 // Woken already, or a waker left over from an earlier request.
                 _ => return,
             };
@@ -203,6 +220,8 @@ pub(crate) struct Pool {
     cpus: Option<CpuSet>,
     /// Likewise how: a worker that stacks runs after everybody else.
     policy: Option<Policy>,
+    /// Those of single CPUs, for what waits and does little else.
+    nearby: Mutex<BTreeMap<usize, Arc<Pool>>>,
 }
 
 impl fmt::Debug for Pool {
@@ -217,13 +236,37 @@ impl Pool {
         Self::with(limits::BLOCKING_THREADS_MAX, SPARE_AFTER)
     }
 
+    /// The pool whose threads are on `cpu`; it ends with this one. Errors: the first thread could not be started.
+    pub fn nearby(&self, cpu: usize) -> io::Result<Arc<Self>> {
+        let mut nearby = self.nearby.lock();
+        if let Some(pool) = nearby.get(&cpu) {
+            return Ok(pool.clone());
+        }
+        let mut only = CpuSet::new();
+        only.set(cpu);
+        let pool = Self::on(Some(only), self.policy, self.threads_max, self.spare_after)?;
+        nearby.insert(cpu, pool.clone());
+        Ok(pool)
+    }
+
     fn with(threads_max: usize, spare_after: Duration) -> io::Result<Arc<Self>> {
+        let (cpus, policy) = (rustix::thread::sched_getaffinity(None).ok(), Policy::current().ok());
+        Self::on(cpus, policy, threads_max, spare_after)
+    }
+
+    fn on(
+        cpus: Option<CpuSet>,
+        policy: Option<Policy>,
+        threads_max: usize,
+        spare_after: Duration,
+    ) -> io::Result<Arc<Self>> {
         let pool = Arc::new(Self {
             queue: Mutex::default(),
             threads_max,
             spare_after,
-            cpus: rustix::thread::sched_getaffinity(None).ok(),
-            policy: Policy::current().ok(),
+            cpus,
+            policy,
+            nearby: Mutex::default(),
         });
         pool.spawn(&mut pool.queue.lock())?;
         Ok(pool)
@@ -324,6 +367,7 @@ impl Pool {
 
     /// Ends the threads once the queue is empty, and waits for them.
     pub fn close(&self) {
+        std::mem::take(&mut *self.nearby.lock()).into_values().for_each(|pool| pool.close());
         let (threads, idle) = {
             let mut queue = self.queue.lock();
             queue.closed = true;
@@ -344,7 +388,7 @@ impl Pool {
 mod tests {
     use std::sync::atomic::AtomicUsize;
 
-    use cofs_face::blocking;
+    use cofs_face::{blocking, waiting};
 
     use super::*;
 
@@ -393,6 +437,38 @@ mod tests {
         drop(idle);
         assert_eq!(back.poll(&waker), Polled::Rests, "request 1 completes at once");
         assert_eq!(served.load(Ordering::Relaxed), 2);
+        pool.close();
+    }
+
+    #[test]
+    fn what_waits_and_does_little_else_stays_on_its_cpu() {
+        let pool = Pool::new().unwrap();
+        let ours = rustix::thread::sched_getaffinity(None).unwrap();
+        let cpu = (0..CpuSet::MAX_CPU).rfind(|cpu| ours.is_set(*cpu)).unwrap();
+        let nearby = pool.nearby(cpu).unwrap();
+        assert!(Arc::ptr_eq(&nearby, &pool.nearby(cpu).unwrap()));
+        let (tell, told) = std::sync::mpsc::channel();
+        let look = move || tell.send(rustix::thread::sched_getaffinity(None).unwrap()).unwrap();
+        let (rest, home) = (Rest::default(), Arc::new(Idle::default()));
+        let work = async move {
+            waiting().await;
+            look();
+            poll_fn(|_| Poll::<()>::Pending).await;
+        };
+        let task = Task::beside((&pool, &nearby), home.clone(), 0, rest, Box::pin(work));
+        assert_eq!(task.poll(&Waker::from(task.clone())), Polled::Waits);
+        let cpus = told.recv().unwrap();
+        assert!(cpus.count() == 1 && cpus.is_set(cpu), "{cpus:?}");
+
+        let (tell, told) = std::sync::mpsc::channel();
+        let elsewhere = async move {
+            blocking().await;
+            tell.send(rustix::thread::sched_getaffinity(None).unwrap()).unwrap();
+            poll_fn(|_| Poll::<()>::Pending).await;
+        };
+        let task = Task::beside((&pool, &nearby), home, 0, Rest::default(), Box::pin(elsewhere));
+        assert_eq!(task.poll(&Waker::from(task.clone())), Polled::Waits);
+        assert_eq!(told.recv().unwrap(), ours);
         pool.close();
     }
 

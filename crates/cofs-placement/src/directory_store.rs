@@ -7,13 +7,16 @@ use std::{
     fs::File,
     io,
     mem::MaybeUninit,
-    os::fd::AsFd,
+    os::fd::{AsFd, OwnedFd},
     path::{Path, PathBuf},
     sync::Arc,
 };
 
 use parking_lot::RwLock;
-use rustix::fs::{self, AtFlags, CWD, FileType, Mode, OFlags, RawDir, SeekFrom};
+use rustix::{
+    fs::{self, AtFlags, CWD, FileType, Mode, OFlags, RawDir, ResolveFlags, SeekFrom},
+    io::Errno,
+};
 
 use crate::store::{At, BackingStore, EntryKind, OpenMode, Space};
 
@@ -51,6 +54,22 @@ impl DirectoryStore {
     }
 }
 
+/// openat(2); for who is impatient, by what the kernel has in memory. Errors: EAGAIN where he is refused.
+fn open_what_is_there(directory: &File, path: &str, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+    if cofs_wait::is_impatient() {
+        match fs::openat2(directory, path, flags, Mode::empty(), ResolveFlags::CACHED) {
+            Err(Errno::AGAIN) => {
+                cofs_wait::refuse();
+                return Err(Errno::AGAIN);
+            }
+            // The kernel (before 5.12) or a sandbox cannot tell.
+            Err(Errno::NOSYS | Errno::INVAL | Errno::PERM) => {}
+            opened => return opened,
+        }
+    }
+    fs::openat(directory, path, flags, Mode::empty())
+}
+
 impl BackingStore for DirectoryStore {
     fn path(&self) -> &Path {
         &self.path
@@ -74,7 +93,11 @@ impl BackingStore for DirectoryStore {
                 OpenMode::CreateNew => OFlags::RDWR | OFlags::CREATE | OFlags::EXCL,
                 OpenMode::Directory => OFlags::RDONLY | OFlags::DIRECTORY,
             };
-        self.resolve(at, |directory, path| fs::openat(directory, path, flags, FILE_MODE)).map(File::from)
+        let open = |directory: &File, path: &str| match mode {
+            OpenMode::CreateNew => fs::openat(directory, path, flags, FILE_MODE),
+            _ => open_what_is_there(directory, path, flags),
+        };
+        self.resolve(at, open).map(File::from)
     }
 
     fn make_directory(&self, at: At<'_>) -> io::Result<()> {

@@ -18,7 +18,7 @@ use cofs_types::{FallocateMode, FsError, FsResult, ObjectId, SeekWhence, Timesta
 use parking_lot::Mutex;
 use rustix::{
     fs::{self, FallocateFlags, SeekFrom, Timespec, Timestamps, UTIME_OMIT},
-    io::Errno,
+    io::{Errno, ReadWriteFlags},
 };
 
 use crate::{
@@ -97,7 +97,7 @@ impl ObjectFile {
         let mut done = 0;
         while let Some(rest) = buffer.get_mut(done..).filter(|rest| !rest.is_empty()) {
             let at = offset.saturating_add(done as u64);
-            match self.reading("read an object", Operation::Read, |file| file.read_at(rest, at))? {
+            match self.reading("read an object", Operation::Read, |file| read(file, rest, at))? {
                 0 => break,
                 count => done += count,
             }
@@ -258,6 +258,23 @@ impl ObjectFile {
 
     fn reopen(&self) -> io::Result<File> {
         self.store.open(At::root(&path::of_object(self.id.sequence())), OpenMode::Read)
+    }
+}
+
+/// pread(2); for who is impatient, of what is in memory. Errors: EAGAIN where he is refused.
+fn read(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+    if !cofs_wait::is_impatient() {
+        return file.read_at(buffer, offset);
+    }
+    let into = &mut [io::IoSliceMut::new(buffer)];
+    match rustix::io::preadv2(file, into, offset, ReadWriteFlags::NOWAIT) {
+        Err(Errno::AGAIN) => {
+            cofs_wait::refuse();
+            Err(Errno::AGAIN.into())
+        }
+        // The file system below, the kernel or a sandbox cannot tell.
+        Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL | Errno::PERM) => file.read_at(buffer, offset),
+        read => Ok(read?),
     }
 }
 

@@ -16,11 +16,14 @@
 //! Reads go down: the intake; the record cache ([`records`]), where the intake's small records go when they leave it; RocksDB.
 //! Commits touch the first alone.
 //!
+//! A reader who is impatient (`cofs_wait`) gets what is in memory, the kernel's included, and else an error ([`impatient`]).
+//!
 //! Guards are checked by the one that writes the journal. A guard that all commits carry (a fence) is read once, and holds until a
 //! commit changes its key.
 
 mod below;
 mod error;
+mod impatient;
 mod intake;
 mod log;
 mod manifest;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use cofs_metadata::{Answer, MetadataDriver, Node};
 use cofs_types::{Credentials, FsError, FsResult, InodeId, SetAttributes, failpoint};
+use cofs_wait::reading;
 
 use crate::{
     Cofs, Context, HandleId, Stat,
@@ -14,7 +15,7 @@ use crate::{
 
 impl<M: MetadataDriver> Cofs<M> {
     pub(crate) async fn do_getattr(&self, ino: InodeId) -> FsResult<Stat> {
-        let answer = match self.metadata.node(ino).await {
+        let answer = match reading!(self.metadata.node(ino)) {
             Err(FsError::Stale) => return self.stat_of_ghost(ino),
             other => other?,
         };

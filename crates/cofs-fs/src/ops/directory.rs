@@ -2,6 +2,7 @@
 
 use cofs_metadata::{ListedEntry, MetadataDriver, Node, WithNodes};
 use cofs_types::{FileKind, FsError, FsResult, InodeId, Layout};
+use cofs_wait::{reading, unless_it_waits, waiting};
 
 use crate::{
     Cofs, Context, DirEntry, DirSink, Entry, HandleId, ListOf, OpenedDirectory, Validity,
@@ -14,7 +15,7 @@ const COOKIE_DOT_DOT: u64 = 2;
 
 impl<M: MetadataDriver> Cofs<M> {
     pub(crate) async fn do_opendir(&self, ctx: &Context<'_>, ino: InodeId) -> FsResult<OpenedDirectory> {
-        let node = self.metadata.node(ino).await?.value;
+        let node = reading!(self.metadata.node(ino))?.value;
         if node.attributes.kind != FileKind::Directory {
             return Err(FsError::NotDirectory);
         }
@@ -58,7 +59,20 @@ impl<M: MetadataDriver> Cofs<M> {
             taken
         };
         let from = cookie.max(COOKIE_DOT_DOT);
-        self.metadata.list(ino, from, with_nodes, entries_max, &mut visit).await?;
+        let (mut last, mut given) = (from, 0);
+        let mut visit_counting = |listed: &ListedEntry<'_>| {
+            (last, given) = (listed.cookie, given + 1);
+            visit(listed)
+        };
+        let listing = self.metadata.list(ino, from, with_nodes, entries_max, &mut visit_counting);
+        match unless_it_waits(listing).await {
+            Some(listed) => listed?,
+            None => {
+                // What was visited is in the answer.
+                waiting().await;
+                self.metadata.list(ino, last, with_nodes, entries_max - given, &mut visit).await?
+            }
+        };
         if with_attributes {
             self.listers.brought(ctx.pid, ino, brings.brought);
         }

@@ -2,12 +2,13 @@
 
 use cofs_metadata::MetadataDriver;
 use cofs_types::{FileKind, FsResult, InodeId, Name, NewInode, failpoint};
+use cofs_wait::reading;
 
 use crate::{Cofs, Context, Entry};
 
 impl<M: MetadataDriver> Cofs<M> {
     pub(crate) async fn do_lookup(&self, ctx: &Context<'_>, parent: InodeId, name: &Name) -> FsResult<Entry> {
-        let found = self.metadata.lookup(&ctx.credentials, parent, name).await?;
+        let found = reading!(self.metadata.lookup(&ctx.credentials, parent, name))?;
         if found.value.attributes.kind != FileKind::Directory {
             self.listers.looks_up(ctx.pid, parent);
         }
@@ -15,11 +16,11 @@ impl<M: MetadataDriver> Cofs<M> {
     }
 
     pub(crate) async fn do_lookup_self(&self, ino: InodeId) -> FsResult<Entry> {
-        self.entry_of(self.metadata.node(ino).await?).await
+        self.entry_of(reading!(self.metadata.node(ino))?).await
     }
 
     pub(crate) async fn do_lookup_parent(&self, ino: InodeId) -> FsResult<Entry> {
-        self.entry_of(self.metadata.parent(ino).await?).await
+        self.entry_of(reading!(self.metadata.parent(ino))?).await
     }
 
     /// mkdir(2), symlink(2), mknod(2).

@@ -2,6 +2,7 @@
 
 use cofs_metadata::MetadataDriver;
 use cofs_types::{FsError, FsResult, InodeId, Layout, OpenFlags, SetAttributes};
+use cofs_wait::{unless_it_waits, waiting};
 
 use crate::{
     Cofs, Context, HandleId, Opened, blocking,
@@ -39,7 +40,15 @@ impl<M: MetadataDriver> Cofs<M> {
             blocking().await;
         }
         let mut state = inode.exclusive().await;
-        let mut node = self.join(inode, &mut state, writer).await?;
+        let mut node = match unless_it_waits(self.join(inode, &mut state, writer)).await {
+            Some(joined) => joined?,
+            None => {
+                drop(state);
+                waiting().await;
+                state = inode.exclusive().await;
+                self.join(inode, &mut state, writer).await?
+            }
+        };
         if flags.truncate && !writer && state.execs > 0 {
             // The kernel refuses writers before it asks us. One who empties it without writing it refuses only when we
             // have done so, and the program has lost its text.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use cofs_metadata::MetadataDriver;
 use cofs_types::{FsResult, InodeId, Layout};
+use cofs_wait::reading;
 
 use crate::{
     AtimeMode, Cofs, HandleId, blocking, handle::Handle, open_inode::OpenInode, open_object::OpenObject,
@@ -22,7 +23,7 @@ impl<M: MetadataDriver> Cofs<M> {
         into: &mut [u8],
     ) -> FsResult<usize> {
         let inode = self.opened_by(ino, handle).await?;
-        let count = self.read_open(&inode, offset, into).await?;
+        let count = reading!(self.read_open(&inode, offset, into))?;
         if count > 0 && inode.atime_due() && !Handle::from_id(handle).no_atime() {
             self.touch(&inode).await;
         }

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use cofs_metadata::MetadataDriver;
 use cofs_types::{FsError, FsResult, InodeId, XattrMode, XattrName};
+use cofs_wait::reading;
 
 use crate::{Cofs, Context, blocking};
 
@@ -29,7 +30,7 @@ impl<M: MetadataDriver> Cofs<M> {
         name: &XattrName,
     ) -> FsResult<Bytes> {
         if !is_virtual(name) {
-            return Ok(self.metadata.getxattr(&ctx.credentials, ino, name).await?.value);
+            return Ok(reading!(self.metadata.getxattr(&ctx.credentials, ino, name))?.value);
         }
         match name.as_bytes() {
             INFO => self.info(ino).await,
@@ -75,7 +76,7 @@ impl<M: MetadataDriver> Cofs<M> {
     /// Trusted attributes are not even named to those who may not read them (xattr(7)); the kernel leaves that
     /// to the file system.
     pub(crate) async fn do_listxattr(&self, ctx: &Context<'_>, ino: InodeId) -> FsResult<Bytes> {
-        let names = self.metadata.listxattr(ino).await?.value;
+        let names = reading!(self.metadata.listxattr(ino))?.value;
         if ctx.credentials.uid == 0 || !names.split(|byte| *byte == 0).any(is_trusted) {
             return Ok(names);
         }

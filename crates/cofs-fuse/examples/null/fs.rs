@@ -58,6 +58,9 @@ pub struct NullFs {
     /// To read a link takes as long as a sync, and does not say so before: as anything does over a network.
     #[allow(dead_code, reason = "for the tests, which share this file")]
     pub slow_links: AtomicBool,
+    /// How long a read of bytes takes, in microseconds.
+    #[allow(dead_code, reason = "for the program, which shares this file")]
+    pub read_us: AtomicU64,
     /// A FORGET leaves something to be done that takes as long as a sync.
     #[allow(dead_code, reason = "for the tests, which share this file")]
     pub slow_forgets: AtomicBool,
@@ -78,6 +81,7 @@ impl NullFs {
             backing: Mutex::default(),
             slow_looks: AtomicBool::new(false),
             slow_links: AtomicBool::new(false),
+            read_us: AtomicU64::new(0),
             slow_forgets: AtomicBool::new(false),
             abilities: Mutex::default(),
             detached: AtomicUsize::new(0),
@@ -423,6 +427,11 @@ impl FileSystem for NullFs {
     }
 
     async fn read(&self, ino: InodeId, _: HandleId, offset: u64, into: &mut [u8]) -> FsResult<usize> {
+        let takes = Duration::from_micros(self.read_us.load(Ordering::Relaxed));
+        if !takes.is_zero() {
+            blocking().await;
+            std::thread::sleep(takes);
+        }
         let node = self.node(ino)?;
         let mut node = node.lock();
         let bytes = node.bytes()?;

@@ -36,6 +36,9 @@ struct Arguments {
     /// How long a sync takes, in milliseconds.
     #[arg(long, default_value_t = 0)]
     sync_ms: u64,
+    /// How long a read of bytes takes, in microseconds: many go on at a time, as on a disk.
+    #[arg(long, default_value_t = 0)]
+    read_us: u64,
     /// Have the kernel check no permissions: no GETATTR of the parent at each create.
     #[arg(long)]
     unchecked: bool,
@@ -71,6 +74,7 @@ fn main() -> ExitCode {
     let sync_takes = Duration::from_millis(arguments.sync_ms);
     let null = fs::NullFs::new(arguments.flush, move || std::thread::sleep(sync_takes));
     null.relatime.store(arguments.relatime, Ordering::Relaxed);
+    null.read_us.store(arguments.read_us, Ordering::Relaxed);
     match cofs_fuse::mount(Arc::new(null), &arguments.dir, &options) {
         Ok(mount) => {
             eprintln!("{:?}", mount.report());

@@ -64,6 +64,7 @@ impl Home for Doorbell {
 /// A worker's means, had before the kernel is promised anything. Made on the worker's own thread.
 pub(crate) struct Means {
     pin: Option<usize>,
+    waits: bool,
     ring: IoUring<Entry128>,
     bell: Arc<OwnedFd>,
     entries: Vec<(u16, Entry)>,
@@ -81,7 +82,7 @@ impl Means {
             .collect::<io::Result<_>>()?;
         let bell = Arc::new(rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let post = Arc::new(Post::of_this_thread(alarm));
-        Ok(Self { pin: plan.pin, ring: Ring::setup(entries.len())?, bell, entries, post })
+        Ok(Self { pin: plan.pin, waits: plan.waits, ring: Ring::setup(entries.len())?, bell, entries, post })
     }
 }
 
@@ -120,10 +121,13 @@ impl Drop for Worker {
 impl Worker {
     pub fn new(means: Means, start: &Start) -> io::Result<Self> {
         let doorbell = Arc::new(Doorbell { finished: Mutex::default(), bell: means.bell.clone() });
+        // A thread that may wait itself has no use for others on its CPU.
+        let nearby = means.pin.filter(|_| !means.waits).map(|cpu| start.pool.nearby(cpu)).transpose()?;
         let slot = |(index, (queue, entry)): (usize, (u16, Entry))| {
             let (rest, commit_id, addresses) = (Rest::default(), entry.commit_id(), entry.addresses());
             let work = (start.life)(entry, rest.clone());
-            let task = Task::new(&start.pool, doorbell.clone(), index, rest, work);
+            let pools = (&start.pool, nearby.as_ref().unwrap_or(&start.pool));
+            let task = Task::beside(pools, doorbell.clone(), index, rest, work);
             let waker = Waker::from(task.clone());
             // To its first rest: from now on a poll is a request.
             task.poll(&waker);

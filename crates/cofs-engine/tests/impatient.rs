@@ -1,0 +1,155 @@
+//! Who is impatient gets what is in memory, and an error for the rest.
+
+mod common;
+
+use std::{
+    fs::File,
+    io::{IoSliceMut, Write},
+    ops::ControlFlow,
+    path::Path,
+    pin::pin,
+    task::{Context, Poll, Waker},
+};
+
+use cofs_engine::{Change, EmbeddedEngine, EmbeddedOptions, Engine, EngineError};
+use cofs_wait::{BlockingThread, unless_it_waits};
+use common::{MEMORY_BYTES, changes, commit};
+use rustix::{
+    fs::{Advice, fadvise},
+    io::{Errno, ReadWriteFlags, preadv2},
+};
+
+const VALUES: u64 = 4000;
+
+/// Whether the file system at hand lets go of pages and says what is not in memory. (A tmpfs has nothing else; others do not know.)
+fn file_system_tells(directory: &Path) -> bool {
+    let mut file = tempfile::tempfile_in(directory).unwrap();
+    file.write_all(&[1; 1 << 20]).unwrap();
+    file.sync_all().unwrap();
+    fadvise(&file, 0, None, Advice::DontNeed).unwrap();
+    let mut bytes = [0; 16];
+    let into = &mut [IoSliceMut::new(&mut bytes)];
+    let tells = preadv2(&file, into, 1 << 19, ReadWriteFlags::NOWAIT) == Err(Errno::AGAIN);
+    if !tells {
+        eprintln!(
+            "not tried: the file system of {} does not tell what must be waited for",
+            directory.display()
+        );
+    }
+    tells
+}
+
+fn open(directory: &Path) -> EmbeddedEngine {
+    let options = EmbeddedOptions { create: true, ..EmbeddedOptions::new(directory, MEMORY_BYTES) };
+    EmbeddedEngine::open(&options).unwrap()
+}
+
+fn key(number: u64) -> Vec<u8> {
+    format!("key{number:08}").into_bytes()
+}
+
+fn value(number: u64) -> Vec<u8> {
+    number.to_le_bytes().repeat(256)
+}
+
+/// A store of some MiB of which nothing but what an open needs is in memory, the kernel's included.
+fn cold(directory: &Path) -> EmbeddedEngine {
+    let engine = open(directory);
+    for number in 0..VALUES {
+        commit(&engine, &changes(vec![Change::put(key(number), value(number))]));
+    }
+    drop(engine);
+    drop(open(directory)); // what was in the journal goes down
+    let engine = open(directory);
+    for entry in std::fs::read_dir(directory).unwrap() {
+        let file = File::open(entry.unwrap().path()).unwrap();
+        if file.metadata().unwrap().is_file() {
+            file.sync_all().unwrap();
+            fadvise(&file, 0, None, Advice::DontNeed).unwrap();
+        }
+    }
+    engine
+}
+
+/// As a worker asks: `None`, it would have to wait.
+fn impatiently<T>(ask: impl FnOnce() -> Result<T, EngineError>) -> Option<T> {
+    match pin!(unless_it_waits(async { ask() })).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(answer) => answer.map(Result::unwrap),
+        Poll::Pending => panic!("nothing here leaves"),
+    }
+}
+
+fn scanned(engine: &EmbeddedEngine, from: u64, count: usize) -> Result<Vec<Vec<u8>>, EngineError> {
+    let mut found = Vec::new();
+    engine.scan(&key(from), &key(VALUES), &mut |_, value| {
+        found.push(value.to_vec());
+        if found.len() == count { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    })?;
+    Ok(found)
+}
+
+#[test]
+fn what_the_disk_has_alone_is_refused_and_what_the_page_cache_has_is_given() {
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    if !file_system_tells(directory.path()) {
+        return;
+    }
+    let engine = cold(directory.path());
+    // Far apart: the kernel reads ahead.
+    let [one, two, three, four] = [400, 1400, 2400, 3400];
+    let keys = [key(two), key(two + 1)];
+    let keys = keys.each_ref().map(Vec::as_slice);
+    let shown = || {
+        let mut seen = Vec::new();
+        engine.show(&[&key(four)], &mut |_, value| seen.extend(value.map(<[u8]>::to_vec)))?;
+        Ok(seen)
+    };
+    let get = || Ok(engine.get(&key(one))?.map(|value| value.to_vec()));
+
+    assert_eq!(impatiently(get), None);
+    assert_eq!(impatiently(|| engine.multi_get(&keys)), None);
+    assert_eq!(impatiently(|| scanned(&engine, three, 2)), None);
+    assert_eq!(impatiently(shown), None);
+    {
+        // A thread that may wait does.
+        let _may_wait = BlockingThread::enter();
+        assert_eq!(impatiently(get), Some(Some(value(one))));
+    }
+    // Whoever is not asked for haste waits, too.
+    assert_eq!(engine.multi_get(&keys).unwrap().len(), 2);
+    assert_eq!(scanned(&engine, three, 2).unwrap().len(), 2);
+    assert_eq!(shown().unwrap(), [value(four)]);
+
+    // Now all of it is in memory, if not in the engine's.
+    assert_eq!(impatiently(get), Some(Some(value(one))));
+    let two_of = |values: Vec<Option<_>>| {
+        values.into_iter().flatten().map(|value: bytes::Bytes| value.to_vec()).collect::<Vec<_>>()
+    };
+    assert_eq!(impatiently(|| engine.multi_get(&keys)).map(two_of), Some(vec![value(two), value(two + 1)]));
+    assert_eq!(impatiently(|| scanned(&engine, three, 2)), Some(vec![value(three), value(three + 1)]));
+    assert_eq!(impatiently(shown), Some(vec![value(four)]));
+}
+
+#[test]
+fn what_was_committed_just_now_is_given_and_commits_go_on_behind_a_refusal() {
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let tells = file_system_tells(directory.path());
+    let engine = cold(directory.path());
+    commit(&engine, &changes(vec![Change::put(key(7), value(70))]));
+    assert_eq!(impatiently(|| engine.get(&key(7))).flatten().as_deref(), Some(&value(70)[..]));
+    if tells {
+        assert_eq!(impatiently(|| engine.get(&key(3000))), None);
+    }
+    commit(&engine, &changes(vec![Change::put(key(3000), value(1))]));
+    assert_eq!(impatiently(|| engine.get(&key(3000))).flatten().as_deref(), Some(&value(1)[..]));
+    drop(engine);
+    let engine = open(directory.path());
+    for number in 0..VALUES {
+        let expected = value(match number {
+            7 => 70,
+            3000 => 1,
+            other => other,
+        });
+        assert_eq!(engine.get(&key(number)).unwrap().as_deref(), Some(&expected[..]), "{number}");
+    }
+}

@@ -1,0 +1,70 @@
+//! Who is impatient gets what is in memory, and an error for the rest.
+
+mod common;
+
+use std::{
+    io::{IoSliceMut, Write},
+    path::Path,
+    pin::pin,
+    task::{Context, Poll, Waker},
+};
+
+use cofs_types::FsResult;
+use cofs_wait::unless_it_waits;
+use common::{World, ino};
+use rustix::{
+    fs::{Advice, fadvise},
+    io::{Errno, ReadWriteFlags, preadv2},
+};
+
+/// Whether the file system at hand lets go of pages and says what is not in memory. (A tmpfs has nothing else; others do not know.)
+fn file_system_tells(directory: &Path) -> bool {
+    let mut file = tempfile::tempfile_in(directory).unwrap();
+    file.write_all(&[1; 1 << 20]).unwrap();
+    file.sync_all().unwrap();
+    fadvise(&file, 0, None, Advice::DontNeed).unwrap();
+    let mut bytes = [0; 16];
+    let into = &mut [IoSliceMut::new(&mut bytes)];
+    let tells = preadv2(&file, into, 1 << 19, ReadWriteFlags::NOWAIT) == Err(Errno::AGAIN);
+    if !tells {
+        eprintln!(
+            "not tried: the file system of {} does not tell what must be waited for",
+            directory.display()
+        );
+    }
+    tells
+}
+
+/// As a worker asks: `None`, it would have to wait.
+fn impatiently<T>(ask: impl FnOnce() -> FsResult<T>) -> Option<T> {
+    match pin!(unless_it_waits(async { ask() })).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(answer) => answer.map(Result::unwrap),
+        Poll::Pending => panic!("nothing here leaves"),
+    }
+}
+
+#[test]
+fn bytes_that_the_disk_has_alone_are_refused() {
+    const MIB: usize = 1 << 20;
+    let world = World::new(1);
+    if !file_system_tells(world.scratch.path()) {
+        return;
+    }
+    let placement = world.open();
+    let taken = placement.take(ino(42)).unwrap();
+    taken.file.write_all_at(&[7; 4 * MIB], 0).unwrap();
+    taken.file.sync(false).unwrap();
+    let object = impatiently(|| placement.open_object(taken.id, true)).expect("its name was just made");
+    fadvise(object.file(), 0, None, Advice::DontNeed).unwrap();
+    let mut bytes = vec![0; 4096];
+    assert_eq!(impatiently(|| object.read_at(&mut bytes, 2 * MIB as u64)), None);
+    // A part of it in memory is not enough.
+    assert_eq!(object.read_at(&mut bytes, 0).unwrap(), 4096);
+    let mut all = vec![0; 4 * MIB];
+    assert_eq!(impatiently(|| object.read_at(&mut all, 0)), None);
+    assert_eq!(object.read_at(&mut all, 0).unwrap(), 4 * MIB);
+    all.fill(0);
+    assert_eq!(impatiently(|| object.read_at(&mut all, 0)), Some(4 * MIB));
+    assert!(all.iter().all(|byte| *byte == 7));
+    assert_eq!(impatiently(|| object.read_at(&mut bytes, 4 * MIB as u64)), Some(0));
+}

@@ -1,0 +1,241 @@
+//! Where an operation may wait.
+//!
+//! A face polls an operation's future once on the thread that received the request. An operation that is
+//! about to wait (a sync, a slow open) awaits [`blocking`] first: on a thread that must not wait this wakes
+//! the task and yields, and the face's executor polls it again on a thread that may. A woken task is
+//! always polled by such a thread, so the operation simply goes on where it stood, with all it borrows.
+//!
+//! Whether a read waits for a disk nobody knows ahead. So what only reads is tried where it is, with [`unless_it_waits`]: whoever reads
+//! below for it asks [`is_impatient`], takes only what is in memory, and where that is not enough says so by [`refuse`] and fails. Then the
+//! operation begins again on a thread that may wait ([`reading!`] does both).
+
+use std::{
+    cell::Cell,
+    future::poll_fn,
+    pin::pin,
+    task::{Context, Poll},
+};
+
+thread_local! {
+    static MAY_BLOCK: Cell<bool> = const { Cell::new(false) };
+    static NEARBY: Cell<bool> = const { Cell::new(false) };
+    static PATIENCE: Cell<Patience> = const { Cell::new(Patience::Any) };
+}
+
+/// What a caller would rather have than wait for a disk.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Patience {
+    /// Nothing: he waits.
+    Any,
+    /// An error.
+    None,
+    /// That error, which he gets.
+    Refused,
+}
+
+/// Marks this thread as one that may wait, for as long as the guard lives.
+#[derive(Debug)]
+pub struct BlockingThread {
+    before: bool,
+    _not_send: std::marker::PhantomData<*const ()>,
+}
+
+impl BlockingThread {
+    pub fn enter() -> Self {
+        Self { before: MAY_BLOCK.replace(true), _not_send: std::marker::PhantomData }
+    }
+}
+
+impl Drop for BlockingThread {
+    fn drop(&mut self) {
+        MAY_BLOCK.set(self.before);
+    }
+}
+
+/// Returns at once on a thread that may wait; else moves the task to one.
+pub async fn blocking() {
+    poll_fn(|cx| leave(cx, false)).await
+}
+
+/// As [`blocking`], for what waits and does little else: such a thread need not be on another CPU, which would have to be woken.
+pub async fn waiting() {
+    poll_fn(|cx| leave(cx, true)).await
+}
+
+fn leave(cx: &Context<'_>, nearby: bool) -> Poll<()> {
+    if MAY_BLOCK.get() {
+        return Poll::Ready(());
+    }
+    NEARBY.set(nearby);
+    cx.waker().wake_by_ref();
+    Poll::Pending
+}
+
+/// For an executor whose poll of a task has ended with `Pending`: whether it left by [`waiting`].
+pub fn left_for_nearby() -> bool {
+    NEARBY.take()
+}
+
+/// Whether the caller would rather have an error than wait for a disk; who gives it [says so](refuse).
+#[must_use]
+pub fn is_impatient() -> bool {
+    PATIENCE.get() != Patience::Any
+}
+
+/// The impatient caller gets an error now for what would have to wait.
+pub fn refuse() {
+    if is_impatient() {
+        PATIENCE.set(Patience::Refused);
+    }
+}
+
+/// This thread has as little patience as told, for as long as the guard lives.
+struct Impatient {
+    before: Patience,
+}
+
+impl Impatient {
+    fn begin() -> Self {
+        Self { before: PATIENCE.replace(Patience::None) }
+    }
+
+    fn was_refused(&self) -> bool {
+        PATIENCE.get() == Patience::Refused
+    }
+}
+
+impl Drop for Impatient {
+    fn drop(&mut self) {
+        PATIENCE.set(self.before);
+    }
+}
+
+/// Runs `operation`, on a thread that must not wait without patience. `None`: it would have had to wait for a disk, and has failed for
+/// that, so that it has done nothing; the caller begins again where it may ([`waiting`]).
+pub async fn unless_it_waits<T, E>(operation: impl Future<Output = Result<T, E>>) -> Option<Result<T, E>> {
+    let mut operation = pin!(operation);
+    let mut refused = false;
+    let result = poll_fn(|cx| {
+        if MAY_BLOCK.get() {
+            return operation.as_mut().poll(cx);
+        }
+        let impatient = Impatient::begin();
+        let polled = operation.as_mut().poll(cx);
+        refused |= impatient.was_refused();
+        polled
+    })
+    .await;
+    // One that had enough without what was refused has succeeded.
+    if refused && result.is_err() { None } else { Some(result) }
+}
+
+/// What `$operation` comes to, which only reads: here if memory has what it needs, else, begun again, on a thread that may wait.
+#[macro_export]
+macro_rules! reading {
+    ($operation:expr) => {
+        match $crate::unless_it_waits($operation).await {
+            Some(result) => result,
+            None => {
+                $crate::waiting().await;
+                $operation.await
+            }
+        }
+    };
+}
+
+/// Runs `begin` as if this thread must not wait: for what can only be left where it does.
+pub fn at_once<T>(begin: impl FnOnce() -> T) -> T {
+    let _here = BlockingThread { before: MAY_BLOCK.replace(false), _not_send: std::marker::PhantomData };
+    begin()
+}
+
+/// Runs a future to its end on this thread, which may wait: for tools and tests.
+pub fn run<F: Future>(future: F) -> F::Output {
+    struct Unpark(std::thread::Thread);
+    impl std::task::Wake for Unpark {
+        fn wake(self: std::sync::Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let _here = BlockingThread::enter();
+    let waker = std::sync::Arc::new(Unpark(std::thread::current())).into();
+    let mut cx = Context::from_waker(&waker);
+    let mut future = std::pin::pin!(future);
+    loop {
+        match future.as_mut().poll(&mut cx) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => std::thread::park(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Waker;
+
+    use super::*;
+
+    #[test]
+    fn a_task_leaves_the_thread_that_must_not_wait_and_goes_on_where_it_may() {
+        let mut task = Box::pin(async {
+            blocking().await;
+            std::thread::current().id()
+        });
+        assert!(task.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        let there = std::thread::spawn(move || (run(task), std::thread::current().id())).join().unwrap();
+        assert_eq!(there.0, there.1);
+    }
+
+    /// A read that finds in memory what is there, and a disk that must be waited for behind it.
+    async fn read(in_memory: bool) -> Result<&'static str, &'static str> {
+        if !in_memory && is_impatient() {
+            refuse();
+            return Err("not here");
+        }
+        Ok(if in_memory { "memory" } else { "disk" })
+    }
+
+    fn poll_here<F: Future>(operation: F) -> Poll<F::Output> {
+        pin!(operation).poll(&mut Context::from_waker(Waker::noop()))
+    }
+
+    #[test]
+    fn what_memory_has_is_read_where_it_is_asked_for_and_the_rest_where_one_may_wait() {
+        let outcome = |in_memory| async move { reading!(read(in_memory)) };
+        assert_eq!(poll_here(outcome(true)), Poll::Ready(Ok("memory")));
+        let mut cold = Box::pin(outcome(false));
+        assert!(cold.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        assert_eq!(run(cold), Ok("disk"));
+        assert_eq!(run(outcome(false)), Ok("disk"));
+        assert!(!is_impatient());
+    }
+
+    #[test]
+    fn an_error_that_nobody_refused_is_told() {
+        assert_eq!(
+            poll_here(unless_it_waits(async { Err::<(), _>("gone") })),
+            Poll::Ready(Some(Err("gone")))
+        );
+        // An inner one has its own patience; the outer one's is as it was.
+        let nested = async {
+            assert_eq!(unless_it_waits(read(false)).await, None);
+            Err::<(), _>("gone")
+        };
+        assert_eq!(poll_here(unless_it_waits(nested)), Poll::Ready(Some(Err("gone"))));
+    }
+
+    #[test]
+    fn one_that_had_enough_without_what_was_refused_has_succeeded() {
+        let content = async {
+            let _ = read(false).await;
+            Ok::<_, ()>("enough")
+        };
+        assert_eq!(poll_here(unless_it_waits(content)), Poll::Ready(Some(Ok("enough"))));
+    }
+
+    #[test]
+    fn who_is_patient_is_not_refused() {
+        refuse();
+        assert!(!is_impatient());
+    }
+}
