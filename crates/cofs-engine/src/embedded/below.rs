@@ -4,6 +4,9 @@
 //! memtable and flush would write each record twice more for nothing: tables are built here and handed over (*ingested*), which
 //! is atomic and on stable storage when it returns. Tables that cannot be built or handed over have changed nothing
 //! below, so that it can be tried again when the file system has space, or works, again.
+//!
+//! Compaction that fails is tried again by RocksDB (see [`background`](super::background)). It is an error for the drain when it has fallen
+//! behind, and not before.
 
 mod cuts;
 
@@ -21,6 +24,7 @@ use rustix::io::Errno;
 use self::cuts::{Cut, cut_between, cuts};
 use super::{
     KeyShape,
+    background::Background,
     error::{engine_error, from_errno},
     intake::Memtable,
     log::InheritedLogs,
@@ -44,6 +48,7 @@ const NEW_PREFIX: &str = "new-table-";
 
 pub(super) struct Below {
     db: Arc<DB>,
+    background: Arc<Background>,
     records: Arc<Records>,
     options: Options,
     /// For tables of large values.
@@ -69,7 +74,7 @@ struct Removed {
 
 impl Below {
     pub(super) fn new(
-        (db, records): (Arc<DB>, Arc<Records>),
+        (db, background, records): (Arc<DB>, Arc<Background>, Arc<Records>),
         directory: &Path,
         options: Options,
         keys: KeyShape,
@@ -81,6 +86,7 @@ impl Below {
         let (directory, inherited) = (directory.to_owned(), Some(inherited));
         Self {
             db,
+            background,
             records,
             options,
             uncompressed,
@@ -125,17 +131,20 @@ impl Below {
         })
     }
 
-    /// Whether compaction has fallen too far behind to be given more. Errors: it is, and has failed meanwhile.
+    /// Whether compaction has fallen too far behind to be given more. Errors: it is, and fails.
     pub(super) fn is_behind(&mut self) -> Result<bool, EngineError> {
         let failures = self.failures();
         if self.number(&properties::num_files_at_level(0)) < YOUNG_TABLES_MAX {
             self.failures = failures;
             return Ok(false);
         }
+        if let Some(error) = self.background.failing() {
+            return Err(error);
+        }
         if failures == self.failures {
             return Ok(true);
         }
-        // RocksDB tells why in its log only, and tries again by itself.
+        // Of what it does not begin for want of space RocksDB tells in its log only. It tries again by itself.
         let room = reserve::free_bytes(&self.directory) >= ROOM_BYTES;
         let errno = if room { Errno::IO } else { Errno::NOSPC };
         Err(from_errno("merging tables of the metadata failed (their LOG tells why)", errno))
@@ -182,6 +191,7 @@ impl Below {
     /// Whether it went well: RocksDB tells here only that something failed meanwhile.
     fn merge(&self, range: &Removed) -> bool {
         let failures = self.failures();
+        let _hurry = self.background.hurry();
         self.db.compact_range(Some(&range.first), Some(&range.last));
         self.failures() == failures
     }
@@ -402,7 +412,7 @@ mod tests {
         options.set_disable_auto_compactions(true);
         let inherited = InheritedLogs::of(directory).unwrap();
         let db = Arc::new(DB::open(&options, directory).unwrap());
-        Below::new((db, Arc::new(Records::new(0))), directory, options, KEYS, inherited)
+        Below::new((db, Arc::default(), Arc::new(Records::new(0))), directory, options, KEYS, inherited)
     }
 
     fn removals(numbers: impl IntoIterator<Item = u64>) -> Memtable {

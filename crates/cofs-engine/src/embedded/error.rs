@@ -36,13 +36,17 @@ const TEXTS: &[(&str, Errno)] = &[
 /// The errno behind a RocksDB status. Damage found by a checksum, or by a file that is missing among others, is EUCLEAN, an
 /// input/output error of no known errno EIO.
 pub(super) fn errno(error: &rocksdb::Error) -> Option<Errno> {
-    let text: &str = error.as_ref();
-    let told = TEXTS.iter().find(|(words, _)| text.contains(words)).map(|(_, errno)| *errno);
+    let told = errno_in(error.as_ref());
     match (error.kind(), told) {
         (rocksdb::ErrorKind::Corruption, None | Some(Errno::NOENT)) => Some(Errno::UCLEAN),
         (rocksdb::ErrorKind::IOError, None) => Some(Errno::IO),
         _ => told,
     }
+}
+
+/// The errno that a status tells in words.
+pub(super) fn errno_in(text: &str) -> Option<Errno> {
+    TEXTS.iter().find(|(words, _)| text.contains(words)).map(|(_, errno)| *errno)
 }
 
 /// `doing` is what was being done.

@@ -10,8 +10,8 @@
 //!   on. There is no healing in process: what a failed sync left in the kernel's cache can't be known, so
 //!   the store must be opened anew (a remount), which replays the journal as the disk has it;
 //! - *healing*: what RocksDB cannot take (no space, an error of the disk) stays in the journal and is tried again.
-//!   Commits go on while the journal has room, then they fail with the cause, and succeed again when it is gone. A store on
-//!   a full file system can be used, and opened, to remove files ([`reserve`]).
+//!   Commits go on while the journal has room, then they fail with the cause, and succeed again when it is gone. What RocksDB fails at in
+//!   the background, compaction and its manifest, does not stop it either ([`background`]). A store on a full file system can be used, and opened, to remove files ([`reserve`]).
 //!
 //! Reads go down: the intake; the record cache ([`records`]), where the intake's small records go when they leave it; RocksDB.
 //! Commits touch the first alone.
@@ -21,6 +21,7 @@
 //! Guards are checked by the one that writes the journal. A guard that all commits carry (a fence) is read once, and holds until a
 //! commit changes its key.
 
+mod background;
 mod below;
 mod error;
 mod impatient;
@@ -49,6 +50,7 @@ pub use options::{EmbeddedOptions, KeyShape};
 pub const BACKGROUND_THREADS: &[&str] = &[intake::DRAIN_THREAD, "rocksdb:low"];
 
 use crate::{Batch, Bytes, Durability, Engine, EngineError, EngineStats, Guard, Outcome, Show, Visit};
+use background::Ending;
 use error::{engine_error, from_errno};
 use intake::{Drain, Intake};
 use manifest::NotesLength;
@@ -59,6 +61,8 @@ type Poison = OnceLock<EngineError>;
 
 /// See the module's page.
 pub struct EmbeddedEngine {
+    /// Before all that would wait for a pause of the background work. None in a store opened for reading.
+    _ending: Option<Ending>,
     /// None in a store opened for reading. Before `db`, which it uses until it is dropped.
     _drain: Option<Drain>,
     intake: Arc<Intake>,

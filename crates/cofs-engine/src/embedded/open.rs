@@ -20,6 +20,7 @@ use rustix::io::Errno;
 
 use super::{
     EmbeddedEngine, EmbeddedOptions, Poison,
+    background::{Background, Ending},
     below::Below,
     error::{engine_error, errno, from_errno, from_io, is_full},
     intake::{Drain, Intake},
@@ -52,13 +53,15 @@ pub(super) fn open(options: &EmbeddedOptions) -> Result<EmbeddedEngine, EngineEr
     if options.read_only {
         open_for_reading(options, &rocksdb, &budget)
     } else {
-        open_for_writing(options, &rocksdb, found, &budget)
+        let background = Background::of(&mut rocksdb);
+        open_for_writing(options, (&rocksdb, background), found, &budget)
     }
     .map(|parts| parts.engine(options, block_cache))
 }
 
 /// What is open below the engine.
 struct Parts {
+    ending: Option<Ending>,
     db: Arc<DB>,
     intake: Arc<Intake>,
     drain: Option<Drain>,
@@ -75,6 +78,7 @@ impl Parts {
             options
         };
         EmbeddedEngine {
+            _ending: self.ending,
             _drain: self.drain,
             intake: self.intake,
             db: self.db,
@@ -92,7 +96,7 @@ impl Parts {
 
 fn open_for_writing(
     options: &EmbeddedOptions,
-    rocksdb: &Options,
+    (rocksdb, background): (&Options, Arc<Background>),
     found: Found,
     budget: &Budget,
 ) -> Result<Parts, EngineError> {
@@ -115,10 +119,11 @@ fn open_for_writing(
     }
     let (db, intake) = (Arc::new(db), Arc::new(intake));
     let records = Arc::new(Records::new(budget.records_bytes));
-    let to = (Arc::clone(&db), Arc::clone(&records));
+    let ending = Some(Ending(Arc::clone(&background)));
+    let to = (Arc::clone(&db), background, Arc::clone(&records));
     let below = Below::new(to, directory, rocksdb.clone(), options.keys, inherited);
     let drain = Drain::start(Arc::clone(&intake), below)?;
-    Ok(Parts { db, intake, drain: Some(drain), records, poison })
+    Ok(Parts { ending, db, intake, drain: Some(drain), records, poison })
 }
 
 /// A store as it is at this moment, which another process may be writing to.
@@ -138,6 +143,7 @@ fn open_for_reading(
         if State::of(&options.directory) == before {
             let (intake, db) = opened?;
             return Ok(Parts {
+                ending: None,
                 db: Arc::new(db),
                 intake: Arc::new(intake),
                 drain: None,

@@ -1,0 +1,250 @@
+//! The disk below RocksDB fails (EIO), in the background too, where nobody is there to be told: commits go on, then they learn the cause,
+//! and when the disk works again so does the engine, without being opened anew. Nothing is lost.
+//!
+//! RocksDB calls libc's `write` and `fdatasync`; this process has its own, which fail for the files that a test names. (The journal is
+//! synced by `fdatasync` too, but lies in files of other names.)
+
+mod common;
+
+use std::{
+    collections::HashSet,
+    fs,
+    os::{fd::RawFd, unix::fs::MetadataExt},
+    path::{Path, PathBuf},
+    sync::{
+        Mutex, MutexGuard, RwLock,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use cofs_engine::{EmbeddedEngine, Engine, EngineError, EngineHealth};
+use common::{changes, commit, open, put, scan};
+use rustix::io::Errno;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Call {
+    Write,
+    Sync,
+}
+
+/// What fails with EIO.
+struct Fault {
+    call: Call,
+    directory: PathBuf,
+    /// Of these files, of that directory.
+    of: fn(&Path) -> bool,
+    failed: AtomicU64,
+}
+
+static IS_ARMED: AtomicBool = AtomicBool::new(false);
+static FAULT: RwLock<Option<Fault>> = RwLock::new(None);
+/// There is one fault at a time.
+static TURN: Mutex<()> = Mutex::new(());
+
+/// The disk that fails until it is `mend`ed, or dropped.
+struct Failing(#[allow(dead_code, reason = "held")] MutexGuard<'static, ()>);
+
+impl Failing {
+    fn turn() -> MutexGuard<'static, ()> {
+        TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    fn begin(turn: MutexGuard<'static, ()>, call: Call, directory: &Path, of: fn(&Path) -> bool) -> Self {
+        let directory = directory.canonicalize().unwrap();
+        *FAULT.write().unwrap() = Some(Fault { call, directory, of, failed: AtomicU64::new(0) });
+        IS_ARMED.store(true, Ordering::SeqCst);
+        Self(turn)
+    }
+
+    /// How many calls have failed.
+    fn failed(&self) -> u64 {
+        FAULT.read().unwrap().as_ref().map_or(0, |fault| fault.failed.load(Ordering::SeqCst))
+    }
+
+    fn mend(&self) {
+        IS_ARMED.store(false, Ordering::SeqCst);
+    }
+}
+
+impl Drop for Failing {
+    fn drop(&mut self) {
+        self.mend();
+    }
+}
+
+fn fails(call: Call, file: RawFd) -> bool {
+    if !IS_ARMED.load(Ordering::SeqCst) {
+        return false;
+    }
+    let Ok(path) = fs::read_link(format!("/proc/self/fd/{file}")) else { return false };
+    let fault = FAULT.read().unwrap();
+    let Some(fault) = fault.as_ref().filter(|fault| fault.call == call) else { return false };
+    if path.parent() != Some(&fault.directory) || !(fault.of)(&path) {
+        return false;
+    }
+    fault.failed.fetch_add(1, Ordering::SeqCst);
+    true
+}
+
+/// `EIO`, as libc's functions tell it.
+fn eio() -> libc::c_int {
+    // SAFETY: the place of this thread's errno.
+    unsafe { *libc::__errno_location() = libc::EIO };
+    -1
+}
+
+/// `write(2)`.
+///
+/// # Safety
+///
+/// As for libc's.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn write(
+    file: libc::c_int,
+    bytes: *const libc::c_void,
+    count: libc::size_t,
+) -> libc::ssize_t {
+    if fails(Call::Write, file) {
+        return eio() as libc::ssize_t;
+    }
+    // SAFETY: handed on as it came.
+    unsafe { libc::syscall(libc::SYS_write, file, bytes, count) as libc::ssize_t }
+}
+
+/// `fdatasync(2)`.
+#[unsafe(no_mangle)]
+extern "C" fn fdatasync(file: libc::c_int) -> libc::c_int {
+    if fails(Call::Sync, file) {
+        return eio();
+    }
+    // SAFETY: a number only.
+    unsafe { libc::syscall(libc::SYS_fdatasync, file) as libc::c_int }
+}
+
+/// RocksDB's own name of a table: written under it is what compaction makes.
+fn is_table(file: &Path) -> bool {
+    file.extension().is_some_and(|extension| extension == "sst")
+}
+
+fn is_manifest(file: &Path) -> bool {
+    file.file_name().is_some_and(|name| name.to_string_lossy().starts_with("MANIFEST-"))
+}
+
+/// The manifest, while tables have their names in RocksDB, and are not yet taken.
+fn is_manifest_that_takes(file: &Path) -> bool {
+    let new = file.with_file_name("new-table-0");
+    is_manifest(file) && fs::metadata(new).is_ok_and(|new| new.nlink() == 2)
+}
+
+/// Each segment has keys of all the range, so that its tables lie over all others and must be merged.
+fn key(number: u64) -> Vec<u8> {
+    number.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes().to_vec()
+}
+
+fn one(number: u64) -> cofs_engine::Batch<'static> {
+    changes(vec![put(key(number), vec![number as u8; 1000])])
+}
+
+fn fill(engine: &EmbeddedEngine, numbers: std::ops::Range<u64>) {
+    numbers.for_each(|number| commit(engine, &one(number)));
+}
+
+/// Commits records until one is refused; the number of that, and why.
+fn fill_up(engine: &EmbeddedEngine) -> (u64, EngineError) {
+    const MANY: u64 = 200_000;
+    let refused = (0..MANY).find_map(|number| engine.commit(&one(number)).err().map(|why| (number, why)));
+    refused.expect("the journal has no end")
+}
+
+/// Commits `number` as soon as that is taken.
+fn commit_when_healed(engine: &EmbeddedEngine, number: u64) {
+    let until = Instant::now() + Duration::from_secs(30);
+    while let Err(error) = engine.commit(&one(number)) {
+        assert!(Instant::now() < until, "it does not heal: {error}");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn becomes_healthy(engine: &EmbeddedEngine) {
+    let until = Instant::now() + Duration::from_secs(30);
+    while !matches!(engine.stats().health, EngineHealth::Healthy) {
+        assert!(Instant::now() < until, "it does not heal: {:?}", engine.stats().health);
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn all_there(engine: &EmbeddedEngine, up_to: u64) {
+    let found = scan(engine, b"", &[0xff; 9], usize::MAX);
+    assert_eq!(found.len() as u64, up_to);
+    let found: HashSet<_> = found.into_iter().collect();
+    assert!((0..up_to).all(|number| found.contains(&(key(number), vec![number as u8; 1000]))));
+    for number in (0..up_to).step_by(97) {
+        assert_eq!(engine.get(&key(number)).unwrap().as_deref(), Some(&vec![number as u8; 1000][..]));
+    }
+}
+
+fn is_stuck(engine: &EmbeddedEngine) -> bool {
+    matches!(engine.stats().health, EngineHealth::Stuck(why) if why.errno == Some(Errno::IO.raw_os_error()))
+}
+
+/// The disk fails until a commit is refused, then works again.
+fn refuses_and_heals(directory: &Path, engine: EmbeddedEngine, failing: &Failing) {
+    let (refused, error) = fill_up(&engine);
+    assert_eq!(error.errno, Some(Errno::IO.raw_os_error()), "{error}");
+    assert!(failing.failed() > 0, "nothing has failed");
+    assert!(refused > 500, "the journal takes more than {refused}");
+    assert!(is_stuck(&engine), "{:?}", engine.stats().health);
+    assert!(engine.get(&key(refused)).unwrap().is_none(), "a failed commit is not seen");
+    engine.sync().unwrap();
+    all_there(&engine, refused);
+
+    failing.mend();
+    commit_when_healed(&engine, refused);
+    fill(&engine, refused + 1..refused + 3000);
+    becomes_healthy(&engine);
+    all_there(&engine, refused + 3000);
+    drop(engine);
+    let engine = open(directory);
+    all_there(&engine, refused + 3000);
+    fill(&engine, refused + 3000..refused + 6000);
+    all_there(&engine, refused + 6000);
+}
+
+#[test]
+fn compaction_that_cannot_write_its_tables_goes_on_when_it_can() {
+    let turn = Failing::turn();
+    let directory = tempfile::tempdir().unwrap();
+    let engine = open(directory.path());
+    let failing = Failing::begin(turn, Call::Write, directory.path(), is_table);
+    refuses_and_heals(directory.path(), engine, &failing);
+}
+
+#[test]
+fn tables_that_cannot_be_handed_over_are_when_they_can() {
+    let turn = Failing::turn();
+    let directory = tempfile::tempdir().unwrap();
+    let engine = open(directory.path());
+    let failing = Failing::begin(turn, Call::Sync, directory.path(), is_table);
+    refuses_and_heals(directory.path(), engine, &failing);
+}
+
+#[test]
+fn a_manifest_that_cannot_be_written_is_begun_anew() {
+    let turn = Failing::turn();
+    let directory = tempfile::tempdir().unwrap();
+    let engine = open(directory.path());
+    let failing = Failing::begin(turn, Call::Write, directory.path(), is_manifest_that_takes);
+    refuses_and_heals(directory.path(), engine, &failing);
+}
+
+/// A record that could not be synced may be in the file all the same; and it names tables that are gone, as they were not taken.
+#[test]
+fn a_manifest_that_cannot_be_synced_is_begun_anew() {
+    let turn = Failing::turn();
+    let directory = tempfile::tempdir().unwrap();
+    let engine = open(directory.path());
+    let failing = Failing::begin(turn, Call::Sync, directory.path(), is_manifest_that_takes);
+    refuses_and_heals(directory.path(), engine, &failing);
+}
