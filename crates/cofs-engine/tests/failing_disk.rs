@@ -19,8 +19,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use cofs_engine::{EmbeddedEngine, Engine, EngineError, EngineHealth};
+use cofs_engine::{EmbeddedEngine, EmbeddedOptions, Engine, EngineError, EngineHealth, KeyShape};
 use common::{changes, commit, open, put, scan};
+use rand::{Rng, SeedableRng, rngs::SmallRng};
 use rustix::io::Errno;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -247,4 +248,72 @@ fn a_manifest_that_cannot_be_synced_is_begun_anew() {
     let engine = open(directory.path());
     let failing = Failing::begin(turn, Call::Sync, directory.path(), is_manifest_that_takes);
     refuses_and_heals(directory.path(), engine, &failing);
+}
+
+/// The process ends before the disk works again.
+#[test]
+fn a_manifest_that_names_tables_that_were_not_taken_is_no_damage() {
+    let turn = Failing::turn();
+    let directory = tempfile::tempdir().unwrap();
+    // Two large families: two tables at a time.
+    let keys = KeyShape { family_bytes: 1, ..KeyShape::default() };
+    let create = EmbeddedOptions { create: true, keys, ..EmbeddedOptions::new(directory.path(), 96 << 20) };
+    let open = || EmbeddedEngine::open(&create).unwrap();
+    let two = |number| {
+        changes(["a", "b"].map(|family| put([family.as_bytes(), &key(number)].concat(), [7; 1000])).into())
+    };
+    let engine = open();
+    let failing = Failing::begin(turn, Call::Sync, directory.path(), is_manifest_that_takes);
+    let refused = (0..100_000).find(|number| engine.commit(&two(*number)).is_err()).unwrap();
+    assert!(failing.failed() > 0 && is_stuck(&engine));
+    drop(engine);
+    failing.mend();
+    let engine = open();
+    let count =
+        |family: &str| scan(&engine, family.as_bytes(), &[family.as_bytes()[0] + 1], usize::MAX).len() as u64;
+    assert_eq!(["a", "b"].map(count), [refused; 2]);
+    (refused..refused + 3000).for_each(|number| commit(&engine, &two(number)));
+    becomes_healthy(&engine);
+    assert_eq!(["a", "b"].map(count), [refused + 3000; 2]);
+    let is_doubtful = |file: fs::DirEntry| file.file_name().to_string_lossy().starts_with("doubtful-");
+    assert!(!fs::read_dir(directory.path()).unwrap().flatten().any(is_doubtful), "nothing is left of it");
+}
+
+/// The disk fails and works again, this way and that, and the engine ends in the midst of it.
+#[test]
+fn whatever_fails_and_whenever_it_ends_nothing_is_lost() {
+    const FILES: [fn(&Path) -> bool; 3] = [is_table, is_manifest, is_manifest_that_takes];
+    for seed in 0..2 {
+        let mut rng = SmallRng::seed_from_u64(seed);
+        let directory = tempfile::tempdir().unwrap();
+        let mut engine = open(directory.path());
+        let mut next = 0;
+        for round in 0..12 {
+            let call = if rng.random() { Call::Write } else { Call::Sync };
+            let failing =
+                Failing::begin(Failing::turn(), call, directory.path(), FILES[rng.random_range(0..3)]);
+            let ends = next + rng.random_range(0..6000);
+            while next < ends && engine.commit(&one(next)).is_ok() {
+                next += 1;
+            }
+            if rng.random_ratio(1, 3) {
+                thread::sleep(Duration::from_millis(rng.random_range(0..1500)));
+            }
+            if rng.random() {
+                drop(engine);
+                failing.mend();
+                engine = open(directory.path());
+            }
+            failing.mend();
+            if round % 4 == 3 {
+                all_there(&engine, next);
+            }
+            let ends = next + rng.random_range(1..6000);
+            while next < ends {
+                commit_when_healed(&engine, next);
+                next += 1;
+            }
+        }
+        all_there(&engine, next);
+    }
 }

@@ -6,7 +6,7 @@
 //! documented use, `OnBackgroundError`) has it go on. Then
 //! - a compaction that failed has changed nothing: what it made is removed, and it is begun again;
 //! - a manifest that could not be written is not written to again: the next change begins another, with all that RocksDB knows. What the
-//!   failed one may name besides is told the drain, which has it in the journal.
+//!   failed one may name besides stays until then (tables of compaction by RocksDB's care, ours by that of [`doubt`](super::doubt)).
 //!
 //! So an error is taken back, where the disk had it (`IO error`) and RocksDB does not heal by itself (no space). Damage is not: nothing is
 //! merged any more with what cannot be read right, and the drain is told. Nor is what concerns RocksDB's memtables and log, which are

@@ -3,7 +3,8 @@
 //! A memtable that is done with is sorted already and stands in the journal until RocksDB has it. So RocksDB's own log,
 //! memtable and flush would write each record twice more for nothing: tables are built here and handed over (*ingested*), which
 //! is atomic and on stable storage when it returns. Tables that cannot be built or handed over have changed nothing
-//! below, so that it can be tried again when the file system has space, or works, again.
+//! below, so that it can be tried again when the file system has space, or works, again; where it is not certain what is on
+//! the disk, they are kept until it is ([`doubt`]).
 //!
 //! Compaction that fails is tried again by RocksDB (see [`background`](super::background)). It is an error for the drain when it has fallen
 //! behind, and not before.
@@ -25,7 +26,8 @@ use self::cuts::{Cut, cut_between, cuts};
 use super::{
     KeyShape,
     background::Background,
-    error::{engine_error, from_errno},
+    doubt,
+    error::{engine_error, from_errno, is_full},
     intake::Memtable,
     log::InheritedLogs,
     options::TABLE_BYTES,
@@ -55,6 +57,8 @@ pub(super) struct Below {
     uncompressed: Options,
     directory: PathBuf,
     keys: KeyShape,
+    /// Tables that were not taken are kept: RocksDB's manifest may name them.
+    in_doubt: bool,
     /// None once what an earlier version of the format left in RocksDB's log is a table.
     inherited: Option<InheritedLogs>,
     /// Of RocksDB's background work, when that was last not behind.
@@ -81,6 +85,7 @@ impl Below {
         inherited: InheritedLogs,
     ) -> Self {
         remove_unfinished(directory);
+        doubt::settle(directory);
         let mut uncompressed = options.clone();
         uncompressed.set_compression_type(DBCompressionType::None);
         let (directory, inherited) = (directory.to_owned(), Some(inherited));
@@ -92,6 +97,7 @@ impl Below {
             uncompressed,
             directory,
             keys,
+            in_doubt: false,
             inherited,
             failures: 0,
             removed: Vec::new(),
@@ -112,8 +118,8 @@ impl Below {
             cut_between(&mut cuts, &below);
         }
         let mut new = New::default();
-        let done =
-            self.build(memtable, &cuts, Held::by(below), &mut new).and_then(|()| self.ingest(&new.files));
+        let built = self.build(memtable, &cuts, Held::by(below), &mut new);
+        let done = built.and_then(|()| self.hand_over(&new.files));
         for file in new.files {
             // Gone already if it was taken, unless it was copied; one that stays is built over.
             let _ = std::fs::remove_file(file);
@@ -268,10 +274,26 @@ impl Below {
         table.map_or(Ok(()), |mut table| table.finish()).map_err(building)
     }
 
-    fn ingest(&self, tables: &[PathBuf]) -> Result<(), EngineError> {
+    fn hand_over(&mut self, tables: &[PathBuf]) -> Result<(), EngineError> {
         if tables.is_empty() {
             return Ok(());
         }
+        let done = self.ingest(tables);
+        match &done {
+            Ok(()) if self.in_doubt => {
+                doubt::settle(&self.directory);
+                self.in_doubt = false;
+            }
+            Err(error) if !is_full(error) => {
+                doubt::keep(&self.directory, tables);
+                self.in_doubt = true;
+            }
+            Ok(()) | Err(_) => {}
+        }
+        done
+    }
+
+    fn ingest(&self, tables: &[PathBuf]) -> Result<(), EngineError> {
         let mut options = IngestExternalFileOptions::default();
         // Links where the file system has them, else copies.
         options.set_move_files(true);

@@ -11,7 +11,8 @@
 //!   the store must be opened anew (a remount), which replays the journal as the disk has it;
 //! - *healing*: what RocksDB cannot take (no space, an error of the disk) stays in the journal and is tried again.
 //!   Commits go on while the journal has room, then they fail with the cause, and succeed again when it is gone. What RocksDB fails at in
-//!   the background, compaction and its manifest, does not stop it either ([`background`]). A store on a full file system can be used, and opened, to remove files ([`reserve`]).
+//!   the background, compaction and its manifest, does not stop it either ([`background`]), nor is a store damaged by that if it is closed
+//!   or killed before it has healed ([`doubt`]). A store on a full file system can be used, and opened, to remove files ([`reserve`]).
 //!
 //! Reads go down: the intake; the record cache ([`records`]), where the intake's small records go when they leave it; RocksDB.
 //! Commits touch the first alone.
@@ -23,6 +24,7 @@
 
 mod background;
 mod below;
+mod doubt;
 mod error;
 mod impatient;
 mod intake;

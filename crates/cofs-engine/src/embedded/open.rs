@@ -22,6 +22,7 @@ use super::{
     EmbeddedEngine, EmbeddedOptions, Poison,
     background::{Background, Ending},
     below::Below,
+    doubt,
     error::{engine_error, errno, from_errno, from_io, is_full},
     intake::{Drain, Intake},
     log::InheritedLogs,
@@ -105,7 +106,7 @@ fn open_for_writing(
     let poison = Arc::new(Poison::new());
     // First the database: its lock keeps others from the journal too.
     let open = || {
-        let db = open_db(rocksdb, options)?;
+        let db = doubt::opening(directory, || open_db(rocksdb, options))?;
         let may_store = !options.journal_by_calls;
         Intake::open(directory, budget.segment_bytes, may_store, Arc::clone(&poison))
             .map(|intake| (db, intake))
