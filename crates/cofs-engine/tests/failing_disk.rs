@@ -12,8 +12,9 @@ use std::{
     os::{fd::RawFd, unix::fs::MetadataExt},
     path::{Path, PathBuf},
     sync::{
-        Mutex, MutexGuard, RwLock,
+        Arc, Mutex, MutexGuard, RwLock,
         atomic::{AtomicBool, AtomicU64, Ordering},
+        mpsc,
     },
     thread,
     time::{Duration, Instant},
@@ -220,6 +221,27 @@ fn compaction_that_cannot_write_its_tables_goes_on_when_it_can() {
     let engine = open(directory.path());
     let failing = Failing::begin(turn, Call::Write, directory.path(), is_table);
     refuses_and_heals(directory.path(), engine, &failing);
+}
+
+#[test]
+fn compaction_that_goes_on_failing_after_reopening_is_told_again() {
+    let turn = Failing::turn();
+    let directory = tempfile::tempdir().unwrap();
+    let engine = open(directory.path());
+    let failing = Failing::begin(turn, Call::Write, directory.path(), is_table);
+    // So many young tables that RocksDB would have writes wait, and not so many that the drain waits.
+    fill(&engine, 0..18_000);
+    drop(engine);
+    assert!(failing.failed() > 0);
+    let engine = Arc::new(open(directory.path()));
+    let (tell, told) = mpsc::channel();
+    let filling = Arc::clone(&engine);
+    thread::spawn(move || tell.send((18_000..).find(|number| filling.commit(&one(*number)).is_err())));
+    let refused = told.recv_timeout(Duration::from_secs(30)).expect("it waits for ever").unwrap();
+    assert!(is_stuck(&engine), "{:?}", engine.stats().health);
+    failing.mend();
+    commit_when_healed(&engine, refused);
+    all_there(&engine, refused + 1);
 }
 
 #[test]

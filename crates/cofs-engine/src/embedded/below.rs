@@ -306,7 +306,11 @@ impl Below {
     fn settle(&mut self) -> Result<(), EngineError> {
         let Some(logs) = &mut self.inherited else { return Ok(()) };
         logs.sync()?;
-        self.db.flush().map_err(|error| engine_error("writing the metadata's log out", &error))?;
+        // Opening has done that mostly; and flushing nothing waits for compaction where that is behind, which may be failing.
+        let memtables = [&properties::NUM_ENTRIES_ACTIVE_MEM_TABLE, &properties::NUM_ENTRIES_IMM_MEM_TABLES];
+        if memtables.iter().any(|entries| self.number(entries) > 0) {
+            self.db.flush().map_err(|error| engine_error("writing the metadata's log out", &error))?;
+        }
         self.inherited = None;
         Ok(())
     }
