@@ -27,7 +27,7 @@ use super::{
     KeyShape,
     background::Background,
     doubt,
-    error::{engine_error, from_errno, is_full},
+    error::{engine_error, from_errno},
     intake::Memtable,
     log::InheritedLogs,
     options::TABLE_BYTES,
@@ -284,7 +284,7 @@ impl Below {
                 doubt::settle(&self.directory);
                 self.in_doubt = false;
             }
-            Err(error) if !is_full(error) => {
+            Err(error) if is_of_manifest(error) => {
                 doubt::keep(&self.directory, tables);
                 self.in_doubt = true;
             }
@@ -314,6 +314,12 @@ impl Below {
         self.inherited = None;
         Ok(())
     }
+}
+
+/// Whether it may be the manifest that could not be written: if not, RocksDB goes on with it, and it names nothing of this.
+fn is_of_manifest(error: &EngineError) -> bool {
+    let is_nameless = error.errno == Some(Errno::STALE.raw_os_error());
+    is_nameless || error.what.contains("MANIFEST") || error.what.contains("CURRENT")
 }
 
 fn looking_through(error: &rocksdb::Error) -> EngineError {

@@ -4,11 +4,11 @@
 //! record that names them was written, and may be on the disk or get there. While RocksDB lives that is no harm: the next change begins
 //! another manifest. But if the process ends before that succeeds, the store cannot be opened again: tables are missing, it seems damaged.
 //!
-//! So tables that were not taken are kept under names of their own, with that of the manifest, until others are taken. Where a store cannot
-//! be opened because tables are missing, and tables of that manifest were kept, they get the missing names: RocksDB numbers those that
-//! it is given one after the other, and looks at the sizes and ids of all that it opens. What they hold stands in the journal too.
-//!
-//! They are not kept where there is no space: there they would be in the way.
+//! So tables that were not taken are kept under names of their own, with that of the manifest, until others are taken. Where a store is opened
+//! whose manifest names tables that are missing, and tables of that manifest were kept, they get the missing names: RocksDB numbers those that
+//! it is given one after the other. What they hold stands in the journal too. RocksDB notices only of the first few tables that they are missing
+//! when it opens; then it does not open, and it must be guessed how many of them come before the one that it tells of. Otherwise it has a
+//! list.
 
 use std::{
     fs::{self, File},
@@ -18,7 +18,7 @@ use std::{
 
 use rustix::io::Errno;
 
-use super::manifest::CURRENT;
+use super::{error::from_errno, manifest::CURRENT};
 use crate::EngineError;
 
 const PREFIX: &str = "doubtful-";
@@ -46,21 +46,57 @@ pub(super) fn settle(directory: &Path) {
     }
 }
 
-/// Opens, with kept tables in the place of missing ones if need be.
+/// A table that RocksDB has: its number and size.
+pub(super) type Listed = (u64, u64);
+
+/// Opens, with kept tables in the place of missing ones if need be. `list` tells of the tables that what is opened should have.
 pub(super) fn opening<T>(
     directory: &Path,
+    open: impl Fn() -> Result<T, EngineError>,
+    list: impl Fn(&T) -> Result<Vec<Listed>, EngineError>,
+) -> Result<T, EngineError> {
+    let tables = manifest(directory).map(|manifest| kept(directory, &manifest)).unwrap_or_default();
+    if tables.is_empty() {
+        return open();
+    }
+    let opened = open_with(directory, &tables, open)?;
+    complete(directory, &tables, &list(&opened)?)?;
+    Ok(opened)
+}
+
+/// Gives the kept tables the names of those that are missing.
+fn complete(directory: &Path, tables: &[PathBuf], listed: &[Listed]) -> Result<(), EngineError> {
+    let is_missing = |&(number, _): &Listed| matches!(table_path(directory, number).try_exists(), Ok(false));
+    let mut missing: Vec<Listed> = listed.iter().copied().filter(is_missing).collect();
+    missing.sort_unstable();
+    let Some(&(first, _)) = missing.first() else { return Ok(()) };
+    let is_size =
+        |(table, (_, bytes)): (&PathBuf, &Listed)| fs::metadata(table).is_ok_and(|file| file.len() == *bytes);
+    let follow = (first..).zip(&missing).all(|(wanted, (number, _))| wanted == *number);
+    let fit = follow && missing.len() == tables.len() && tables.iter().zip(&missing).all(is_size);
+    match Named::of(directory, tables, first).filter(|_| fit) {
+        Some(named) => {
+            named.stay();
+            Ok(())
+        }
+        None => Err(from_errno("the metadata lack a table", Errno::UCLEAN)),
+    }
+}
+
+fn open_with<T>(
+    directory: &Path,
+    tables: &[PathBuf],
     open: impl Fn() -> Result<T, EngineError>,
 ) -> Result<T, EngineError> {
     let damage = match open() {
         Err(error) if error.errno == Some(Errno::UCLEAN.raw_os_error()) => error,
         opened => return opened,
     };
-    let tables = manifest(directory).map(|manifest| kept(directory, &manifest)).unwrap_or_default();
     let Some(missing) = missing(directory, &damage.what) else { return Err(damage) };
     // Any of them may be the one that was missed first.
     for before in 0..tables.len() as u64 {
         let Some(first) = missing.checked_sub(before) else { break };
-        if let Some(named) = Named::of(directory, &tables, first)
+        if let Some(named) = Named::of(directory, tables, first)
             && let Ok(opened) = open()
         {
             named.stay();
@@ -144,7 +180,6 @@ fn missing(directory: &Path, told: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::embedded::error::from_errno;
 
     fn store() -> tempfile::TempDir {
         let directory = tempfile::tempdir().unwrap();
@@ -165,6 +200,10 @@ mod tests {
         fs::read_to_string(table_path(directory, number)).unwrap_or_default()
     }
 
+    fn nothing((): &()) -> Result<Vec<Listed>, EngineError> {
+        Ok(Vec::new())
+    }
+
     /// As RocksDB does where these tables must be there, and the one is missed before the others.
     fn try_open(directory: &Path, wanted: [(u64, &str); 2], missed: usize) -> Result<(), EngineError> {
         let missing = |(number, wanted): &(u64, &str)| text(directory, *number) != *wanted;
@@ -183,7 +222,7 @@ mod tests {
             let path = directory.path();
             keep(path, &tables(path, &["one", "two"]));
             keep(path, &tables(path, &["later", "later"]));
-            opening(path, || try_open(path, [(8, "one"), (9, "two")], missed)).unwrap();
+            opening(path, || try_open(path, [(8, "one"), (9, "two")], missed), nothing).unwrap();
             assert_eq!([7, 8, 9, 10].map(|number| text(path, number)), ["", "one", "two", ""]);
             settle(path);
             assert_eq!([text(path, 8), text(path, 9)], ["one", "two"]);
@@ -196,15 +235,32 @@ mod tests {
         let directory = store();
         let path = directory.path();
         let open = || try_open(path, [(8, "one"), (9, "two")], 0);
-        assert!(opening(path, open).is_err(), "nothing was kept");
+        assert!(opening(path, open, nothing).is_err(), "nothing was kept");
         keep(path, &tables(path, &["one"]));
-        assert!(opening(path, open).is_err(), "another is missing, too");
+        assert!(opening(path, open, nothing).is_err(), "another is missing, too");
         assert!(text(path, 8).is_empty(), "it has not stayed");
         // Another manifest has other tables.
         fs::write(path.join(CURRENT), "MANIFEST-000010\n").unwrap();
-        assert!(opening(path, || try_open(path, [(8, "one"), (8, "one")], 0)).is_err());
+        assert!(opening(path, || try_open(path, [(8, "one"), (8, "one")], 0), nothing).is_err());
         keep(path, &tables(path, &["three", "four"]));
         assert!(kept(path, "MANIFEST-000005").is_empty());
-        opening(path, || try_open(path, [(8, "three"), (9, "four")], 1)).unwrap();
+        opening(path, || try_open(path, [(8, "three"), (9, "four")], 1), nothing).unwrap();
+    }
+
+    /// RocksDB looks for the first few tables only when it opens.
+    #[test]
+    fn tables_that_nobody_missed_are_there_too() {
+        let directory = store();
+        let path = directory.path();
+        fs::write(table_path(path, 4), "old").unwrap();
+        keep(path, &tables(path, &["one", "two!"]));
+        let with = |listed: &[Listed]| opening(path, || Ok(()), |()| Ok(listed.to_vec()));
+        with(&[(4, 3)]).unwrap();
+        for wrong in [&[(8, 3)][..], &[(8, 4), (9, 3)], &[(8, 3), (10, 4)], &[(8, 3), (9, 4), (10, 3)]] {
+            assert_eq!(with(wrong).unwrap_err().errno, Some(Errno::UCLEAN.raw_os_error()));
+        }
+        assert_eq!([8, 9, 10].map(|number| text(path, number)), ["", "", ""]);
+        with(&[(9, 4), (4, 3), (8, 3)]).unwrap();
+        assert_eq!([4, 8, 9].map(|number| text(path, number)), ["old", "one", "two!"]);
     }
 }

@@ -106,7 +106,7 @@ fn open_for_writing(
     let poison = Arc::new(Poison::new());
     // First the database: its lock keeps others from the journal too.
     let open = || {
-        let db = doubt::opening(directory, || open_db(rocksdb, options))?;
+        let db = doubt::opening(directory, || open_db(rocksdb, options), listed)?;
         let may_store = !options.journal_by_calls;
         Intake::open(directory, budget.segment_bytes, may_store, Arc::clone(&poison))
             .map(|intake| (db, intake))
@@ -234,6 +234,13 @@ fn open_db(rocksdb: &Options, options: &EmbeddedOptions) -> Result<DB, EngineErr
         Some(Errno::AGAIN) => in_use(directory),
         _ => engine_error(&format!("opening the metadata in {}", directory.display()), &error),
     })
+}
+
+/// The tables that RocksDB has, whether they are there or not.
+fn listed(db: &DB) -> Result<Vec<doubt::Listed>, EngineError> {
+    let files = db.live_files().map_err(|error| engine_error("listing the metadata's tables", &error))?;
+    let number = |name: &str| name.trim_start_matches('/').strip_suffix(".sst")?.parse().ok();
+    Ok(files.iter().filter_map(|file| Some((number(&file.name)?, file.size as u64))).collect())
 }
 
 fn in_use(directory: &Path) -> EngineError {
