@@ -177,7 +177,7 @@ fn fill_up(engine: &EmbeddedEngine) -> (u64, EngineError) {
 
 /// Commits `number` as soon as that is taken.
 fn commit_when_healed(engine: &EmbeddedEngine, number: u64) {
-    let until = Instant::now() + Duration::from_secs(30);
+    let until = Instant::now() + Duration::from_secs(120);
     while let Err(error) = engine.commit(&one(number)) {
         assert!(Instant::now() < until, "it does not heal: {error}");
         thread::sleep(Duration::from_millis(20));
@@ -185,7 +185,7 @@ fn commit_when_healed(engine: &EmbeddedEngine, number: u64) {
 }
 
 fn becomes_healthy(engine: &EmbeddedEngine) {
-    let until = Instant::now() + Duration::from_secs(30);
+    let until = Instant::now() + Duration::from_secs(120);
     while !matches!(engine.stats().health, EngineHealth::Healthy) {
         assert!(Instant::now() < until, "it does not heal: {:?}", engine.stats().health);
         thread::sleep(Duration::from_millis(20));
@@ -252,7 +252,7 @@ fn compaction_that_goes_on_failing_after_reopening_is_told_again() {
     let (tell, told) = mpsc::channel();
     let filling = Arc::clone(&engine);
     thread::spawn(move || tell.send((18_000..).find(|number| filling.commit(&one(*number)).is_err())));
-    let refused = told.recv_timeout(Duration::from_secs(30)).expect("it waits for ever").unwrap();
+    let refused = told.recv_timeout(Duration::from_secs(120)).expect("it waits for ever").unwrap();
     assert!(is_stuck(&engine), "{:?}", engine.stats().health);
     failing.mend();
     commit_when_healed(&engine, refused);
