@@ -149,32 +149,29 @@ hanging_bystanders() {
     ((status == 0))
 }
 
-# hanging_metadata STORE: where it is the metadata that hang, who needs none but those in memory does not wait for others on his CPU who do,
-# to read or to change something.
-hanging_metadata() {
-    local store=$1 n far=() status=0
-    "$COFS" format "$store" --meta "$HANGING_BELOW/meta" >>"$LOGS/daemon.log" 2>&1
-    "$COFS" mount -d "$store" "$HANGING" -o "transport=$TRANSPORT"
+# hanging_cold STORE OPTIONS: the volume mounted, with small and large files of which it remembers nothing, and one, near, that it does.
+hanging_cold() {
+    local store=$1 options=$2
+    "$COFS" mount -d "$store" "$HANGING" -o "$options"
     # Those who make a file hold its directory's lock in the kernel meanwhile.
     mkdir "$HANGING/files" "$HANGING/made"
-    # So many that most are in tables, of which a mount remembers nothing.
+    # So many that most are in tables.
     head -c 39M /dev/urandom >"$WORK/hanging-bytes"
-    (cd "$HANGING/files" && split -b 4000 -a 5 -d "$WORK/hanging-bytes" far-)
+    (cd "$HANGING/files" && split -b 4000 -a 5 -d "$WORK/hanging-bytes" small- && split -b 1M -a 2 -d "$WORK/hanging-bytes" large-)
     "$COFS" umount "$HANGING"
-    "$COFS" mount -d "$store" "$HANGING" -o "transport=$TRANSPORT"
+    "$COFS" mount -d "$store" "$HANGING" -o "$options"
     HANGING_SERVES=$(pgrep -f -- "mount -d $store $HANGING")
     DAEMONS+=("$HANGING_SERVES")
     touch "$HANGING/files/near"
     setfattr -n user.near -v yes "$HANGING/files/near"
+    sync
     echo 3 >/proc/sys/vm/drop_caches
-    hanging_stop
-    for n in 1 2 3 4; do
-        taskset -c 0 cmp "$HANGING/files/far-0000$n" <(tail -c "+$((n * 4000 + 1))" "$WORK/hanging-bytes" | head -c 4000) &
-        far+=($!)
-        taskset -c 0 touch "$HANGING/made/$n" &
-        far+=($!)
-    done
-    sleep 0.5
+}
+
+# hanging_near STORE PID...: near is answered on the CPU of those who wait, and they, once what hangs goes on; then the volume is in order.
+hanging_near() {
+    local store=$1 n status=0
+    shift
     # The kernel keeps no attributes of this kind, and asks.
     for n in {1..20}; do
         timeout --kill-after=5 60 taskset -c 0 getfattr --only-values -n user.near "$HANGING/files/near" || {
@@ -182,13 +179,31 @@ hanging_metadata() {
             break
         }
     done
-    hanging_all_wait "${far[@]}" || status=$?
+    hanging_all_wait "$@" || status=$?
     kill -CONT "$HANGS"
-    for n in "${far[@]}"; do wait "$n" || status=$?; done
+    for n in "$@"; do wait "$n" || status=$?; done
     "$COFS" umount "$HANGING" || status=$?
     wait_gone "$HANGING_SERVES" 300 || status=$?
     forget DAEMONS "$HANGING_SERVES"
     "$COFS" fsck "$store" || status=$?
+    return "$status"
+}
+
+# hanging_metadata STORE: where it is the metadata that hang, who needs none but those in memory does not wait for others on his CPU who do,
+# to read or to change something.
+hanging_metadata() {
+    local store=$1 n far=() status=0
+    "$COFS" format "$store" --meta "$HANGING_BELOW/meta" >>"$LOGS/daemon.log" 2>&1
+    hanging_cold "$store" "transport=$TRANSPORT"
+    hanging_stop
+    for n in 1 2 3 4; do
+        taskset -c 0 cmp "$HANGING/files/small-0000$n" <(tail -c "+$((n * 4000 + 1))" "$WORK/hanging-bytes" | head -c 4000) &
+        far+=($!)
+        taskset -c 0 touch "$HANGING/made/$n" &
+        far+=($!)
+    done
+    sleep 0.5
+    hanging_near "$store" "${far[@]}" || status=$?
     rm -rf --one-file-system "$store" "$WORK/hanging-bytes"
     ((status == 0))
 }
@@ -203,18 +218,7 @@ hanging_disk() {
     mkfs.ext4 -q -F -O ^has_journal "$HANGING_BELOW/disk"
     mount -o loop "$HANGING_BELOW/disk" "$disk"
     "$COFS" format "$store" >>"$LOGS/daemon.log" 2>&1
-    "$COFS" mount -d "$store" "$HANGING" -o "$(mount_options)"
-    mkdir "$HANGING/files"
-    head -c 39M /dev/urandom >"$WORK/hanging-bytes"
-    (cd "$HANGING/files" && split -b 4000 -a 5 -d "$WORK/hanging-bytes" small- && split -b 1M -a 2 -d "$WORK/hanging-bytes" large-)
-    "$COFS" umount "$HANGING"
-    "$COFS" mount -d "$store" "$HANGING" -o "$(mount_options)"
-    HANGING_SERVES=$(pgrep -f -- "mount -d $store $HANGING")
-    DAEMONS+=("$HANGING_SERVES")
-    touch "$HANGING/files/near"
-    setfattr -n user.near -v yes "$HANGING/files/near"
-    sync
-    echo 3 >/proc/sys/vm/drop_caches
+    hanging_cold "$store" "$(mount_options)"
     hanging_stop
     # Apart from each other, as the kernel reads ahead.
     for n in 2 4 6; do
@@ -226,19 +230,7 @@ hanging_disk() {
         far+=($!)
     done
     sleep 0.5
-    for n in {1..20}; do
-        timeout --kill-after=5 60 taskset -c 0 getfattr --only-values -n user.near "$HANGING/files/near" || {
-            status=$?
-            break
-        }
-    done
-    hanging_all_wait "${far[@]}" || status=$?
-    kill -CONT "$HANGS"
-    for n in "${far[@]}"; do wait "$n" || status=$?; done
-    "$COFS" umount "$HANGING" || status=$?
-    wait_gone "$HANGING_SERVES" 300 || status=$?
-    forget DAEMONS "$HANGING_SERVES"
-    "$COFS" fsck "$store" || status=$?
+    hanging_near "$store" "${far[@]}" || status=$?
     umount "$disk"
     rm "$HANGING_BELOW/disk" "$WORK/hanging-bytes"
     ((status == 0))

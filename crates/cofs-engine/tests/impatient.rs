@@ -62,7 +62,8 @@ fn cold(directory: &Path) -> EmbeddedEngine {
     drop(open(directory)); // what was in the journal goes down
     let engine = open(directory);
     for entry in std::fs::read_dir(directory).unwrap() {
-        let file = File::open(entry.unwrap().path()).unwrap();
+        // One that is needed no more may just be going.
+        let Ok(file) = File::open(entry.unwrap().path()) else { continue };
         if file.metadata().unwrap().is_file() {
             file.sync_all().unwrap();
             fadvise(&file, 0, None, Advice::DontNeed).unwrap();

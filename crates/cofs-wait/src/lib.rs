@@ -89,6 +89,12 @@ pub fn refuse() {
     }
 }
 
+/// Whether something has been refused to the impatient caller: who has called what he cannot rely on to tell him asks.
+#[must_use]
+pub fn was_refused() -> bool {
+    PATIENCE.get() == Patience::Refused
+}
+
 /// This thread has as little patience as told, for as long as the guard lives.
 struct Impatient {
     before: Patience,
@@ -97,10 +103,6 @@ struct Impatient {
 impl Impatient {
     fn begin() -> Self {
         Self { before: PATIENCE.replace(Patience::None) }
-    }
-
-    fn was_refused(&self) -> bool {
-        PATIENCE.get() == Patience::Refused
     }
 }
 
@@ -121,7 +123,8 @@ pub async fn unless_it_waits<T, E>(operation: impl Future<Output = Result<T, E>>
         }
         let impatient = Impatient::begin();
         let polled = operation.as_mut().poll(cx);
-        refused |= impatient.was_refused();
+        refused |= was_refused();
+        drop(impatient);
         polled
     })
     .await;

@@ -124,6 +124,7 @@ impl EmbeddedEngine {
         let family = self.family()?;
         let wanted = missing.iter().map(|(key, _)| *key);
         let values = self.db.batched_multi_get_cf_opt(family, wanted, false, &self.read_options);
+        nothing_refused()?;
         for ((key, slot), value) in missing.into_iter().zip(values) {
             let value = value.map_err(|e| engine_error("reading the metadata", &e))?;
             self.records.fill(ticket, key, value.as_deref());
@@ -136,7 +137,9 @@ impl EmbeddedEngine {
     fn show_below(&self, keys: &[(usize, &[u8])], see: Show<'_>) -> Result<(), EngineError> {
         let failed = |error| engine_error("reading the metadata", &error);
         if let &[(at, key)] = keys {
-            see(at, self.db.get_pinned_opt(key, &self.uncached).map_err(failed)?.as_deref());
+            let value = self.db.get_pinned_opt(key, &self.uncached).map_err(failed)?;
+            nothing_refused()?;
+            see(at, value.as_deref());
             return Ok(());
         }
         if keys.is_empty() {
@@ -144,6 +147,7 @@ impl EmbeddedEngine {
         }
         let wanted = keys.iter().map(|(_, key)| *key);
         let values = self.db.batched_multi_get_cf_opt(self.family()?, wanted, false, &self.uncached);
+        nothing_refused()?;
         keys.iter().zip(values).try_for_each(|((at, _), value)| {
             see(*at, value.map_err(failed)?.as_deref());
             Ok(())
@@ -160,6 +164,7 @@ impl EmbeddedEngine {
     fn get_below(&self, ticket: Option<Ticket>, key: &[u8]) -> Result<Option<Bytes>, EngineError> {
         let value = self.db.get_pinned_opt(key, &self.read_options);
         let value = value.map_err(|e| engine_error("reading the metadata", &e))?;
+        nothing_refused()?;
         self.records.fill(ticket, key, value.as_deref());
         Ok(value.map(|value| Bytes::copy_from_slice(&value)))
     }
@@ -174,6 +179,14 @@ impl EmbeddedEngine {
         let sizes = files.filter_map(|file| file.metadata().ok());
         sizes.filter(|metadata| metadata.is_file()).map(|metadata| metadata.len()).sum()
     }
+}
+
+/// Errors: EAGAIN where RocksDB was refused something just now, whatever it made of it: it does not hand on each error that it meets.
+fn nothing_refused() -> Result<(), EngineError> {
+    if cofs_wait::was_refused() {
+        return Err(from_errno("reading the metadata would have to wait", rustix::io::Errno::AGAIN));
+    }
+    Ok(())
 }
 
 impl Engine for EmbeddedEngine {
@@ -227,10 +240,12 @@ impl Engine for EmbeddedEngine {
                 (Some(_), None) => break, // taken by the arm above
             };
             if flow.is_break() {
-                return Ok(());
+                break;
             }
         }
-        below.status().map_err(|e| engine_error("scanning the metadata", &e))
+        // Where it broke off, too: what is above may have been visited past what below could not be read.
+        below.status().map_err(|e| engine_error("scanning the metadata", &e))?;
+        nothing_refused()
     }
 
     fn commit(&self, batch: &Batch<'_>) -> Result<Outcome, EngineError> {
