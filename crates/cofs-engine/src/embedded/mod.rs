@@ -137,9 +137,7 @@ impl EmbeddedEngine {
     fn show_below(&self, keys: &[(usize, &[u8])], see: Show<'_>) -> Result<(), EngineError> {
         let failed = |error| engine_error("reading the metadata", &error);
         if let &[(at, key)] = keys {
-            let value = self.db.get_pinned_opt(key, &self.uncached).map_err(failed)?;
-            nothing_refused()?;
-            see(at, value.as_deref());
+            see(at, self.db.get_pinned_opt(key, &self.uncached).map_err(failed)?.as_deref());
             return Ok(());
         }
         if keys.is_empty() {
@@ -164,7 +162,6 @@ impl EmbeddedEngine {
     fn get_below(&self, ticket: Option<Ticket>, key: &[u8]) -> Result<Option<Bytes>, EngineError> {
         let value = self.db.get_pinned_opt(key, &self.read_options);
         let value = value.map_err(|e| engine_error("reading the metadata", &e))?;
-        nothing_refused()?;
         self.records.fill(ticket, key, value.as_deref());
         Ok(value.map(|value| Bytes::copy_from_slice(&value)))
     }
@@ -181,7 +178,8 @@ impl EmbeddedEngine {
     }
 }
 
-/// Errors: EAGAIN where RocksDB was refused something just now, whatever it made of it: it does not hand on each error that it meets.
+/// Errors: EAGAIN where RocksDB was refused something just now, whatever it made of it. (A get of one key hands on each error but that of a
+/// filter, without which it goes on; scans and gets of many keys are not relied on for that.)
 fn nothing_refused() -> Result<(), EngineError> {
     if cofs_wait::was_refused() {
         return Err(from_errno("reading the metadata would have to wait", rustix::io::Errno::AGAIN));
