@@ -154,3 +154,17 @@ fn what_was_committed_just_now_is_given_and_commits_go_on_behind_a_refusal() {
         assert_eq!(engine.get(&key(number)).unwrap().as_deref(), Some(&expected[..]), "{number}");
     }
 }
+
+#[test]
+fn a_scan_that_breaks_off_has_not_gone_past_what_it_could_not_read() {
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    if !file_system_tells(directory.path()) {
+        return;
+    }
+    let engine = cold(directory.path());
+    // In memory, behind what the disk has alone.
+    let later = (2410..2420).map(|number| Change::put(key(number), value(1)));
+    commit(&engine, &changes(later.collect()));
+    assert_eq!(impatiently(|| scanned(&engine, 2400, 2)), None);
+    assert_eq!(scanned(&engine, 2400, 2).unwrap(), [value(2400), value(2401)]);
+}
