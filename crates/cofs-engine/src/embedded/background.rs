@@ -28,7 +28,7 @@ use parking_lot::{Condvar, Mutex};
 use rocksdb::{AsRawPtr, Options};
 use rustix::io::Errno;
 
-use super::error::errno_in;
+use super::{error::errno_in, priority::Priority};
 use crate::EngineError;
 
 /// RocksDB's reasons (`BackgroundErrorReason`, whose numbers its C interface hands on).
@@ -43,6 +43,8 @@ const PAUSE_MAX: Duration = Duration::from_secs(8);
 pub(super) struct Background {
     state: Mutex<State>,
     changed: Condvar,
+    /// Of compactions.
+    pub(super) priority: Priority,
 }
 
 #[derive(Default)]
@@ -74,7 +76,7 @@ impl Background {
                 Some(forget),
                 Some(ignore_flush),
                 Some(ignore_flush),
-                Some(ignore_compaction),
+                Some(compaction_begun),
                 Some(compaction_ended),
                 Some(ignore_part),
                 Some(ignore_part),
@@ -182,6 +184,16 @@ unsafe extern "C" fn background_failed(
     }
 }
 
+unsafe extern "C" fn compaction_begun(
+    state: *mut c_void,
+    _: *mut ffi::rocksdb_t,
+    _: *const ffi::rocksdb_compactionjobinfo_t,
+) {
+    // SAFETY: see above.
+    let background = unsafe { &*state.cast::<Background>() };
+    background.priority.begun();
+}
+
 unsafe extern "C" fn compaction_ended(
     state: *mut c_void,
     _: *mut ffi::rocksdb_t,
@@ -190,6 +202,7 @@ unsafe extern "C" fn compaction_ended(
     // SAFETY: see above; the compaction is there during the call.
     unsafe {
         let background = &*state.cast::<Background>();
+        background.priority.ended();
         if told(|text| ffi::rocksdb_compactionjobinfo_status(compaction, text)).is_none() {
             background.compaction_went_well();
         }
@@ -202,13 +215,6 @@ unsafe extern "C" fn forget(state: *mut c_void) {
 }
 
 extern "C" fn ignore_flush(_: *mut c_void, _: *mut ffi::rocksdb_t, _: *const ffi::rocksdb_flushjobinfo_t) {}
-
-extern "C" fn ignore_compaction(
-    _: *mut c_void,
-    _: *mut ffi::rocksdb_t,
-    _: *const ffi::rocksdb_compactionjobinfo_t,
-) {
-}
 
 extern "C" fn ignore_part(_: *mut c_void, _: *const ffi::rocksdb_subcompactionjobinfo_t) {}
 

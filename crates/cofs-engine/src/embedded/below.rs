@@ -140,7 +140,9 @@ impl Below {
     /// Whether compaction has fallen too far behind to be given more. Errors: it is, and fails.
     pub(super) fn is_behind(&mut self) -> Result<bool, EngineError> {
         let failures = self.failures();
-        if self.number(&properties::num_files_at_level(0)) < YOUNG_TABLES_MAX {
+        let young_tables = self.number(&properties::num_files_at_level(0));
+        self.background.priority.young_tables(young_tables);
+        if young_tables < YOUNG_TABLES_MAX {
             self.failures = failures;
             return Ok(false);
         }
@@ -362,7 +364,10 @@ fn remove_unfinished(directory: &Path) {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{
+        super::options::{Budget, rocksdb_options},
+        *,
+    };
     use crate::Change;
 
     const KEYS: KeyShape = KeyShape {
@@ -559,6 +564,45 @@ mod tests {
         assert_eq!(begins(&below), [1000, 1000, 2000, 2000, 3000, 3000]);
         assert!(!below.has_room_to_make() && below.put_off.len() == 3);
         assert_eq!(below.failures(), 1, "the others were not tried");
+    }
+
+    /// Of the young tables two groups do not meet: the scattered keys', and those of sequences that overlap from one table to the next.
+    #[test]
+    fn each_group_of_young_tables_has_its_turn() {
+        const ROUNDS: u64 = 48;
+        let directory = tempfile::tempdir().unwrap();
+        let (mut options, _cache) = rocksdb_options(&Budget::of(32 << 20), 0);
+        options.create_if_missing(true);
+        let background = Background::of(&mut options);
+        let db = Arc::new(DB::open(&options, directory.path()).unwrap());
+        let inherited = InheritedLogs::of(directory.path()).unwrap();
+        let records = Arc::new(Records::new(0));
+        let mut below =
+            Below::new((Arc::clone(&db), background, records), directory.path(), options, KEYS, inherited);
+        for round in 0..ROUNDS {
+            let scattered = (0..300).map(|number| (b'x', number * 1000 + round));
+            let overlapping = (0..300).map(|number| (b'n', (round * 200 + number) * 2));
+            below.take(&memtable(scattered.chain(overlapping), 4096), false).unwrap();
+            let busy = || {
+                [properties::NUM_RUNNING_COMPACTIONS, properties::COMPACTION_PENDING]
+                    .iter()
+                    .any(|what| below.number(what) > 0)
+            };
+            while busy() {
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+        }
+        let told = db.property_value("rocksdb.cfstats-no-file-histogram").unwrap().unwrap();
+        let word = |line: &str, at_end| -> u64 {
+            let line = told.lines().find(|told| told.trim().starts_with(line)).unwrap();
+            line.split_whitespace().nth_back(at_end).unwrap().trim_end_matches(',').parse().unwrap()
+        };
+        // Comp(cnt) of the threads that compact, and the last word, interval, of the tables that were young.
+        let (compactions, young) = (word("Low ", 5), word("AddFile(L0 Files)", 0));
+        assert!(
+            young > ROUNDS && compactions * 7 <= young,
+            "{compactions} compactions of {young} young tables"
+        );
     }
 
     #[test]

@@ -33,6 +33,7 @@ mod manifest;
 mod open;
 mod options;
 mod page_cache;
+mod priority;
 mod records;
 mod removals;
 mod reserve;

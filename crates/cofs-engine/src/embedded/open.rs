@@ -45,7 +45,7 @@ pub(super) fn open(options: &EmbeddedOptions) -> Result<EmbeddedEngine, EngineEr
     let found = check_directory(directory, options.create && !options.read_only)?;
     let budget = Budget::of(options.memory_bytes).on(directory);
     let tables_bytes = fs::read_dir(directory).and_then(table_bytes).map_err(|e| at(directory, &e))?;
-    let (mut rocksdb, block_cache) = rocksdb_options(&budget, tables_bytes)?;
+    let (mut rocksdb, block_cache) = rocksdb_options(&budget, tables_bytes);
     rocksdb.create_if_missing(found == Found::Nothing);
     if found == Found::Store(VERSION) && !Intake::is_there(directory) {
         return Err(without_journal(directory));

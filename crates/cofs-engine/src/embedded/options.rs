@@ -4,12 +4,9 @@
 use std::path::{Path, PathBuf};
 
 use rocksdb::{
-    BlockBasedIndexType, BlockBasedOptions, Cache, DBCompressionType, DBRecoveryMode, DataBlockIndexType,
-    Env, LogLevel, Options,
+    BlockBasedIndexType, BlockBasedOptions, Cache, CompactionPri, DBCompressionType, DBRecoveryMode,
+    DataBlockIndexType, LogLevel, Options,
 };
-
-use super::error::engine_error;
-use crate::EngineError;
 
 /// What the engine may know of the keys, to lay them out well.
 #[derive(Clone, Copy, Debug)]
@@ -114,14 +111,14 @@ impl Budget {
 
 /// The settings and the cache that they share.
 /// `tables_bytes`: the size of the tables that are there.
-pub(super) fn rocksdb_options(budget: &Budget, tables_bytes: u64) -> Result<(Options, Cache), EngineError> {
+pub(super) fn rocksdb_options(budget: &Budget, tables_bytes: u64) -> (Options, Cache) {
     let cache = Cache::new_hyper_clock_cache(budget.blocks_bytes, 0);
     let mut options = Options::default();
     set_log(&mut options);
     set_tables(&mut options, &cache, budget.filters_fit(tables_bytes));
-    set_background(&mut options)?;
+    set_background(&mut options);
     set_opening(&mut options);
-    Ok((options, cache))
+    (options, cache)
 }
 
 /// Commits go through the journal of ours, and RocksDB's log and memtables stay empty. What an older version of the format
@@ -158,13 +155,9 @@ fn set_tables(options: &mut Options, cache: &Cache, small: bool) {
     options.set_compression_type(DBCompressionType::Lz4);
 }
 
-fn set_background(options: &mut Options) -> Result<(), EngineError> {
-    // One flush and one compaction at a time, the latter at the lowest CPU priority: background work
-    // must not stall the foreground.
+fn set_background(options: &mut Options) {
+    // One flush and one compaction at a time; what the latter gets of the processors: `priority`.
     options.set_max_background_jobs(2);
-    let mut env = Env::new().map_err(|e| engine_error("setting up the metadata engine", &e))?;
-    env.lower_thread_pool_cpu_priority();
-    options.set_env(&env);
     // Written back as it is written, so that the sync at a table's end is short and a commit's sync
     // does not wait behind it.
     options.set_bytes_per_sync(MIB as u64);
@@ -174,8 +167,9 @@ fn set_background(options: &mut Options) -> Result<(), EngineError> {
     options.set_max_bytes_for_level_base(32 * MIB as u64);
     // Reads pay a little for many young tables, writes would pay a lot for waiting.
     options.set_level_zero_file_num_compaction_trigger(12);
+    // Whose range waits longest goes first, so that everything takes its turn.
+    options.set_compaction_pri(CompactionPri::OldestSmallestSeqFirst);
     options.set_avoid_unnecessary_blocking_io(true);
-    Ok(())
 }
 
 fn set_opening(options: &mut Options) {
