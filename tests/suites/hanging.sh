@@ -160,7 +160,8 @@ hanging_cold() {
     (cd "$HANGING/files" && split -b 4000 -a 5 -d "$WORK/hanging-bytes" small- && split -b 1M -a 2 -d "$WORK/hanging-bytes" large-)
     "$COFS" umount "$HANGING"
     "$COFS" mount -d "$store" "$HANGING" -o "$options"
-    HANGING_SERVES=$(pgrep -f -- "mount -d $store $HANGING")
+    # The one that watches over the other.
+    HANGING_SERVES=$(pgrep -o -f -- "mount -d $store $HANGING")
     DAEMONS+=("$HANGING_SERVES")
     touch "$HANGING/files/near"
     setfattr -n user.near -v yes "$HANGING/files/near"

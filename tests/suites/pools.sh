@@ -186,7 +186,7 @@ pools_dead() {
     local outer=$WORK/pooled-outer words='Transport endpoint is not connected' serves
     mkdir -p "$outer"
     "$COFS" format "$BELOW/pooled-outer"
-    "$COFS" mount -d "$BELOW/pooled-outer" "$outer" -o "allow_other,passthrough=off,transport=$TRANSPORT"
+    "$COFS" mount -d "$BELOW/pooled-outer" "$outer" -o "norestart,allow_other,passthrough=off,transport=$TRANSPORT"
     serves=$("$COFS" status "$outer" --output json | jq .mount.pid)
     pools_up "$outer"
     kill -KILL "$serves"

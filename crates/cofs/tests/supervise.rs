@@ -1,4 +1,4 @@
-//! A mount that outlives the process which serves it (`-o supervise`).
+//! A mount that outlives the process which serves it (`-o supervise`), or is made anew (`-o restart`).
 
 mod common;
 
@@ -325,6 +325,18 @@ fn an_upgrade_goes_on_with_the_program_that_stands_there_now() {
     assert!(child.wait().unwrap().success());
 }
 
+/// Kills the process that serves, and waits until another serves in a new mount, the only one.
+fn is_mounted_anew(mounted: &Mounted) {
+    fs::write(mounted.path("a"), "a").unwrap();
+    let supervisor = pid(&mounted.dir, "supervisor");
+    let before = kill(&mounted.dir);
+    wait_for("the next mount", || fs::read(mounted.path("a")).is_ok_and(|bytes| bytes == b"a"));
+    assert_ne!(pid(&mounted.dir, "pid"), before);
+    assert_eq!(pid(&mounted.dir, "supervisor"), supervisor);
+    let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    assert_eq!(table.matches(mounted.dir.to_str().unwrap()).count(), 1);
+}
+
 /// What is in hand over io_uring is lost with the process: the volume is mounted anew, and no dead mount stays.
 #[test]
 fn over_io_uring_the_volume_is_mounted_anew() {
@@ -332,14 +344,66 @@ fn over_io_uring_the_volume_is_mounted_anew() {
     let root = scratch();
     let store = format(&root);
     let mounted = Mounted::new(&root, &store, &["-o", "supervise,transport=uring"]);
-    fs::write(mounted.path("a"), "a").unwrap();
     let told = status(&mounted.dir);
     assert_eq!((&told["mount"]["survives"], &told["mount"]["transport"]), (&false.into(), &transport.into()));
-    kill(&mounted.dir);
-    wait_for("the next mount", || fs::read(mounted.path("a")).is_ok_and(|bytes| bytes == b"a"));
-    let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
-    assert_eq!(table.matches(mounted.dir.to_str().unwrap()).count(), 1);
+    is_mounted_anew(&mounted);
     mounted.unmount();
+}
+
+/// Nobody else watches over it.
+#[test]
+fn in_the_background_the_volume_is_mounted_anew() {
+    let root = scratch();
+    let store = format(&root);
+    let from = root.path().join("from");
+    fs::create_dir(&from).unwrap();
+    let dir = root.path().join("mount");
+    fs::create_dir(&dir).unwrap();
+    let mut command = cofs(&["mount", "-d", &store, dir.to_str().unwrap()]);
+    assert!(command.current_dir(&from).status().unwrap().success());
+    fs::remove_dir(&from).unwrap();
+    let mounted = Mounted { store, dir };
+    let told = status(&mounted.dir);
+    let passthrough = told["mount"]["passthrough"].clone();
+    assert_eq!((&told["mount"]["survives"], &told["mount"]["life"]), (&false.into(), &0.into()));
+    let open = fs::File::create(mounted.path("open")).unwrap();
+    is_mounted_anew(&mounted);
+    // What was open is not.
+    assert!(open.metadata().is_err() && mounted.path("open").exists());
+    drop(open);
+    // And once more.
+    is_mounted_anew(&mounted);
+    assert_eq!(status(&mounted.dir)["mount"]["passthrough"], passthrough);
+    let supervisor = pid(&mounted.dir, "supervisor");
+    mounted.unmount();
+    wait_for("its end", || !is_alive(supervisor));
+}
+
+#[test]
+fn whoever_is_not_to_be_watched_over_is_not() {
+    let root = scratch();
+    let store = format(&root);
+    for (words, watched) in [("norestart", false), ("auto_unmount", false), ("restart", true), ("rw", true)] {
+        let mounted = Mounted::new(&root, &store, &["-o", words]);
+        let supervisor = &status(&mounted.dir)["mount"]["supervisor"];
+        assert_eq!(supervisor.is_number(), watched, "{words}");
+        mounted.unmount();
+    }
+    let mounted = Mounted::new(&root, &store, &["-o", "norestart"]);
+    let serves = kill(&mounted.dir);
+    wait_for("its end", || !is_alive(serves));
+    wait_for("a dead mount", || {
+        let dead = [io::ErrorKind::NotConnected, io::ErrorKind::ConnectionAborted];
+        fs::File::create(mounted.path("a")).is_err_and(|error| dead.contains(&error.kind()))
+    });
+    run(&["umount", mounted.dir.to_str().unwrap()]);
+    for words in ["auto_unmount,restart", "supervise,norestart", "auto_unmount,supervise"] {
+        let said = cofs(&["mount", &store, mounted.dir.to_str().unwrap(), "-o", words]).output().unwrap();
+        assert_eq!(said.status.code(), Some(2), "{words}");
+        for word in words.split(',') {
+            assert!(String::from_utf8_lossy(&said.stderr).contains(word), "{words}");
+        }
+    }
 }
 
 #[test]

@@ -53,8 +53,11 @@ pub struct MountOptions {
     pub handles: Option<bool>,
     /// Whether workers give way to busy clients on their CPUs; `None`: where they can.
     pub stacking: Option<bool>,
-    /// A second process watches over the one that serves, and starts it anew when it has died.
+    /// A second process watches over the one that serves, and starts another when it has died, which goes on with the mount where it
+    /// can be handed on.
     pub supervise: bool,
+    /// The same, but the volume is mounted anew; `None`: where nobody else watches, which is in the background.
+    pub restart: Option<bool>,
     /// The mount is taken down when its process dies.
     pub auto_unmount: bool,
 }
@@ -67,6 +70,34 @@ const NOT_FOR_US: &[&str] =
     &["defaults", "auto", "noauto", "nofail", "_netdev", "user", "nouser", "users", "owner", "group"];
 
 impl MountOptions {
+    /// Whether the volume is served again when the process that serves it has died.
+    pub fn is_watched(&self, in_background: bool) -> bool {
+        self.supervise || self.restart.unwrap_or(in_background && !self.auto_unmount)
+    }
+
+    /// Whether the mount outlives the process that serves it. Requests over io_uring do not: who asks for it by name has the volume
+    /// mounted anew after a crash.
+    pub fn survives(&self) -> bool {
+        self.supervise && self.transport != Some(Transport::Uring)
+    }
+
+    /// Refuses words that contradict each other.
+    pub fn refuse_contradictions(&self) -> Done {
+        let (one, other) = match (self.auto_unmount, self.supervise, self.restart) {
+            (true, true, _) => {
+                ("`auto_unmount` takes the mount away when its process dies", "`supervise` keeps it")
+            }
+            (true, _, Some(true)) => {
+                ("`auto_unmount` takes the mount away when its process dies", "`restart` mounts it anew")
+            }
+            (_, true, Some(false)) => {
+                ("`supervise` has the mount served again when its process dies", "`norestart` does not")
+            }
+            _ => return Ok(()),
+        };
+        Err(Failure::usage(format!("{one}, {other}")).next("name one of them"))
+    }
+
     /// Adds the comma-separated words of one `-o`. `sloppy` (mount -s): unknown words are passed over.
     pub fn add(&mut self, words: &str, sloppy: bool) -> Done {
         for word in words.split(',').filter(|word| !word.is_empty()) {
@@ -106,6 +137,7 @@ impl MountOptions {
             "nonempty" => self.non_empty = true,
             "nodiratime" | "diratime" => self.no_dir_atime = word == "nodiratime",
             "supervise" | "nosupervise" => self.supervise = word == "supervise",
+            "restart" | "norestart" => self.restart = Some(word == "restart"),
             "auto_unmount" => self.auto_unmount = true,
             "noatime" => self.atime = Atime::Never,
             "relatime" => self.atime = Atime::Relative,

@@ -318,16 +318,23 @@ impl Supervisor<'_> {
     fn spawn(&self, line: OwnedFd) -> Done<Child> {
         let (name, rest) =
             self.arguments.split_first().ok_or_else(|| Failure::new("called without a name"))?;
-        Command::new(&self.program)
+        let mut command = Command::new(&self.program);
+        command
             .arg0(name)
             .args(rest)
             .env(MARK, "1")
             // It is us whom the service manager has started, and hears.
             .env_remove("NOTIFY_SOCKET")
-            .current_dir(&self.directory)
-            .stdin(line)
-            .spawn()
-            .map_err(|error| Failure::from(error).within(format!("cannot start {}", self.program.display())))
+            .stdin(line);
+        let begun = command.current_dir(&self.directory).spawn().or_else(|error| {
+            // A directory that is not there any more means nothing to absolute paths.
+            if error.kind() == io::ErrorKind::NotFound {
+                command.current_dir("/").spawn()
+            } else {
+                Err(error)
+            }
+        });
+        begun.map_err(|error| Failure::from(error).within(format!("cannot start {}", self.program.display())))
     }
 
     /// Takes the child's words until it has ended.

@@ -59,8 +59,8 @@ pub struct Args {
 
     /// Mount options, as in fstab: ro, rw, allow_other, default_permissions, suid, nosuid, dev, nodev, exec, noexec, noatime, relatime,
     /// strictatime, diratime, nodiratime, sync, async, dirsync, nonempty, fsname=NAME, transport=auto|uring|dev,
-    /// threads=N, passthrough=on|off, handles=on|off, stacking=on|off, auto_unmount (goes when its process dies), supervise (survives the death
-    /// of its process; slower).
+    /// threads=N, passthrough=on|off, handles=on|off, stacking=on|off, auto_unmount (goes when its process dies), restart (mounted anew
+    /// when its process dies; the default with -d), norestart, supervise (survives the death of its process, with all that is open; slower).
     #[arg(short = 'o', value_name = "WORDS")]
     pub options: Vec<String>,
 
@@ -101,7 +101,7 @@ pub fn run(args: &Args) -> Done<ExitCode> {
     }
     let found = find(&args.store)?;
     check_apart(&found, &dir)?;
-    if options.supervise {
+    if options.survives() {
         [&found.store, &dir]
             .into_iter()
             .try_for_each(|path| config::refuse_no_text(path))
@@ -120,7 +120,7 @@ pub fn run(args: &Args) -> Done<ExitCode> {
         drop(found.lock_when_closed(purpose(&options))?);
         return daemon::start(&std::env::args_os().collect::<Vec<_>>());
     }
-    if options.supervise && line.is_none() {
+    if options.is_watched(args.background) && line.is_none() {
         return supervise(&dir, log.as_ref());
     }
     if daemon::is_background() {
@@ -149,12 +149,7 @@ fn parse_options(args: &Args) -> Done<MountOptions> {
         options.add(words, args.sloppy)?;
     }
     options.transport = args.transport.or(options.transport);
-    if options.auto_unmount && options.supervise {
-        return Err(Failure::usage(
-            "`auto_unmount` takes the mount away when its process dies, `supervise` keeps it",
-        )
-        .next("name one of them"));
-    }
+    options.refuse_contradictions()?;
     Ok(options)
 }
 
@@ -372,7 +367,7 @@ impl Service<'_> {
     fn report(&self, mount: &Mount) -> String {
         let report = mount.report();
         let supervisor = self.line.and_then(|_| rustix::process::getppid()).map(|pid| pid.as_raw_nonzero());
-        let survives = supervisor.is_some() && survives(self.options);
+        let survives = supervisor.is_some() && self.options.survives();
         let stacking = report.stacking.as_ref().err().map_or("the scheduler lets us", String::as_str);
         // Of what is not had, the option is the cause, and what the face says the reason.
         let because =
@@ -402,18 +397,12 @@ impl Service<'_> {
     }
 }
 
-/// Whether the mount outlives the process that serves it. Requests over io_uring do not: who asks for it by name has the volume
-/// mounted anew after a crash.
-fn survives(options: &MountOptions) -> bool {
-    options.supervise && options.transport != Some(Transport::Uring)
-}
-
 fn warn_of_what_is_not_had(options: &MountOptions, report: &MountReport) {
     if options.transport == Some(Transport::Uring) && report.transport != cofs_fuse::Transport::Uring {
         tracing::warn!(reason = report.reason, "io_uring cannot be had: /dev/fuse serves");
     }
     if options.passthrough == Some(true) && !report.passthrough {
-        let reason = if survives(options) {
+        let reason = if options.survives() {
             "it does not survive the process that serves"
         } else {
             "it needs root and Linux 6.9"
@@ -473,7 +462,7 @@ fn fuse_options(locked: &Locked, below: Below, options: &MountOptions) -> cofs_f
         stacking: options.stacking.unwrap_or(true),
         background: background().map(str::to_owned).collect(),
         over_network: below.remote || locked.is_metadata_remote(),
-        survives: survives(options),
+        survives: options.survives(),
     }
 }
 
