@@ -1,7 +1,9 @@
 //! The disk below RocksDB fails (EIO), in the background too, where nobody is there to be told: commits go on, then they learn the cause,
 //! and when the disk works again so does the engine, without being opened anew. Nothing is lost.
 //!
-//! RocksDB calls libc's `write` and `fdatasync`; this process has its own, which fail for the files that a test names. (The journal is
+//! Who reads meanwhile is told, and never that something is not there.
+//!
+//! RocksDB calls libc's `write` and `fdatasync`, and by the engine's `pread` its `pread64`; this process has its own, which fail for the files that a test names. (The journal is
 //! synced by `fdatasync` too, but lies in files of other names.)
 
 mod common;
@@ -9,6 +11,7 @@ mod common;
 use std::{
     collections::HashSet,
     fs,
+    ops::ControlFlow,
     os::{fd::RawFd, unix::fs::MetadataExt},
     path::{Path, PathBuf},
     sync::{
@@ -27,6 +30,7 @@ use rustix::io::Errno;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Call {
+    Read,
     Write,
     Sync,
 }
@@ -125,6 +129,25 @@ unsafe extern "C" fn write(
     }
     // SAFETY: handed on as it came.
     unsafe { libc::syscall(libc::SYS_write, file, bytes, count) as libc::ssize_t }
+}
+
+/// `pread64(2)`, in which the engine's `pread` ends.
+///
+/// # Safety
+///
+/// As for libc's.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn pread64(
+    file: libc::c_int,
+    bytes: *mut libc::c_void,
+    count: libc::size_t,
+    offset: libc::off64_t,
+) -> libc::ssize_t {
+    if fails(Call::Read, file) {
+        return -1;
+    }
+    // SAFETY: handed on as it came.
+    unsafe { libc::syscall(libc::SYS_pread64, file, bytes, count, offset) as libc::ssize_t }
 }
 
 /// `fdatasync(2)`.
@@ -374,4 +397,70 @@ fn whatever_fails_and_whenever_it_ends_nothing_is_lost() {
         }
         all_there(&engine, next);
     }
+}
+
+/// Each way to read, of the keys of these numbers: the right values, or an error.
+fn ways_to_read(engine: &EmbeddedEngine, numbers: &[u64]) -> [Result<(), EngineError>; 5] {
+    let right = |number: u64, value: Option<&[u8]>| {
+        assert_eq!(value, Some(&[number as u8; 1000][..]), "{number} is not told as it is");
+    };
+    let keys: Vec<_> = numbers.iter().map(|&number| key(number)).collect();
+    let keys: Vec<_> = keys.iter().map(Vec::as_slice).collect();
+    let show = |keys: &[&[u8]]| {
+        let mut seen = 0;
+        let shown = engine.show(keys, &mut |at, value| {
+            seen += 1;
+            right(numbers[at], value);
+        });
+        assert!(shown.is_err() || seen == keys.len());
+        shown
+    };
+    [
+        engine.get(keys[0]).map(|value| right(numbers[0], value.as_deref())),
+        engine.multi_get(&keys).map(|values| {
+            let values = values.iter().map(Option::as_deref);
+            numbers.iter().zip(values).for_each(|(&number, value)| right(number, value));
+        }),
+        show(&keys[..1]),
+        show(&keys),
+        numbers.iter().try_for_each(|&number| {
+            let (from, mut first) = (key(number), None);
+            let end = [&from[..], &[0]].concat();
+            engine.scan(&from, &end, &mut |_, value| {
+                first = Some(value.to_vec());
+                ControlFlow::Continue(())
+            })?;
+            right(number, first.as_deref());
+            Ok(())
+        }),
+    ]
+}
+
+#[test]
+fn who_reads_what_cannot_be_read_is_told_so() {
+    const RECORDS: u64 = 20_000;
+    let turn = Failing::turn();
+    let directory = tempfile::tempdir().unwrap();
+    let engine = open(directory.path());
+    fill(&engine, 0..RECORDS);
+    drop(engine);
+    drop(open(directory.path())); // what was in the journal goes down
+    let engine = open(directory.path());
+    let failing = Failing::begin(turn, Call::Read, directory.path(), is_table);
+    let mut refused = [0; 5];
+    let numbers: Vec<_> = (0..RECORDS / 2).collect();
+    for numbers in numbers.chunks(10) {
+        for (refused, answer) in refused.iter_mut().zip(ways_to_read(&engine, numbers)) {
+            if let Err(error) = answer {
+                assert_eq!(error.errno, Some(Errno::IO.raw_os_error()), "{error}");
+                *refused += 1;
+            }
+        }
+    }
+    assert!(failing.failed() > 0 && refused.iter().all(|&refused| refused > 500), "{refused:?}");
+    failing.mend();
+    for numbers in numbers.chunks(10) {
+        ways_to_read(&engine, numbers).into_iter().for_each(Result::unwrap);
+    }
+    all_there(&engine, RECORDS);
 }

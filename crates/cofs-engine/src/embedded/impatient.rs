@@ -45,5 +45,5 @@ extern "C" fn pread(
         }
     }
     // SAFETY: the caller's promise of pread(3), handed on.
-    unsafe { libc::syscall(libc::SYS_pread64, file, buffer, count, offset) as libc::ssize_t }
+    unsafe { libc::pread64(file, buffer, count, offset) }
 }
