@@ -159,6 +159,10 @@ fn timed<T>(histogram: &mut Histogram<u64>, work: impl FnOnce() -> Result<T>) ->
 }
 
 fn commit(engine: &EmbeddedEngine, batch: &Batch<'_>) -> Result<()> {
+    let pause = engine.pause();
+    if !pause.is_zero() {
+        thread::sleep(pause);
+    }
     match engine.commit(batch)? {
         Outcome::Committed => Ok(()),
         other => Err(format!("commit: {other:?}").into()),
@@ -304,6 +308,41 @@ fn groups(engine: &EmbeddedEngine, arguments: &Arguments, keys: &Keys<'_>) -> Re
     Ok(())
 }
 
+/// Changes of one record and removals of two, of a tenth of all each: first of any, then those that are oldest, then of any of the rest.
+fn updates(engine: &EmbeddedEngine, arguments: &Arguments, keys: &Keys<'_>) -> Result<()> {
+    let per_thread = arguments.entries / arguments.threads;
+    let tenth = per_thread / 10;
+    let phase =
+        |name: &str, number: &(dyn Fn(u64, &mut SmallRng) -> u64 + Sync), removes: bool| -> Result<()> {
+            let (histogram, elapsed) = measured(arguments.threads, |thread, histogram| {
+                let guards = [fence()];
+                let mut rng = SmallRng::seed_from_u64(thread + 7);
+                for at in 0..tenth {
+                    let number = number(at, &mut rng);
+                    let mut changes = keys.create(thread, number, &mut rng).to_vec();
+                    timed(histogram, || {
+                        let inode = keys.inode(thread, number);
+                        // One that chance has removed already is a change of nothing.
+                        engine.get(&inode)?;
+                        if removes {
+                            changes = vec![Change::delete(keys.entry(thread, number)), Change::delete(inode)];
+                        } else {
+                            changes.remove(0);
+                        }
+                        let changes = std::mem::take(&mut changes);
+                        commit(engine, &Batch { guards: &guards, changes, ..Batch::default() })
+                    })?;
+                }
+                Ok(())
+            })?;
+            report(name, &histogram, elapsed, arguments.threads);
+            Ok(())
+        };
+    phase("changes of inodes at random", &|_, rng| rng.random_range(0..per_thread), false)?;
+    phase("removals, oldest first", &|at, _| at, true)?;
+    phase("removals at random", &|_, rng| rng.random_range(tenth..per_thread), true)
+}
+
 fn open(directory: &Path, memory_bytes: usize) -> Result<EmbeddedEngine> {
     let start = Instant::now();
     let options =
@@ -335,6 +374,9 @@ fn main() -> Result<()> {
     footprint(&engine);
     scans(&engine)?;
     groups(&engine, &arguments, &keys)?;
+    updates(&engine, &arguments, &keys)?;
+    println!("{:<34} {}", "CPU time in the background", background());
+    scans(&engine)?;
     footprint(&engine);
     drop(engine);
     open(&arguments.directory, arguments.memory_bytes)?;

@@ -1,6 +1,6 @@
 //! The seam: what every engine does, and what it promises (the invariants stand in the crate's page).
 
-use std::{fmt, ops::ControlFlow, sync::Arc};
+use std::{fmt, ops::ControlFlow, sync::Arc, time::Duration};
 
 pub use bytes::Bytes;
 use smallvec::SmallVec;
@@ -159,6 +159,12 @@ pub trait Engine: Send + Sync + 'static {
 
     /// Checks the guards and applies the changes, as one.
     fn commit(&self, batch: &Batch<'_>) -> Result<Outcome, EngineError>;
+
+    /// How long who is about to change something should wait first, with nothing held that others want, because commits come faster
+    /// than they can be worked off. Who does not may have to wait in a commit, and long.
+    fn pause(&self) -> Duration {
+        Duration::ZERO
+    }
 
     /// Puts everything committed so far on stable storage.
     fn sync(&self) -> Result<(), EngineError>;

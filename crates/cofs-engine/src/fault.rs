@@ -7,9 +7,12 @@
 //! an unknown outcome, poison the engine, the harshest that one may do: no later commit or sync reports
 //! success, while reads go on.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, AtomicU64, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
 };
 
 use parking_lot::Mutex;
@@ -103,6 +106,7 @@ pub struct FaultEngine {
     counts: [AtomicU64; CALLS],
     poison: Mutex<Option<EngineError>>,
     full: AtomicBool,
+    pause: Mutex<Duration>,
 }
 
 impl FaultEngine {
@@ -113,6 +117,7 @@ impl FaultEngine {
             counts: Default::default(),
             poison: Mutex::new(None),
             full: AtomicBool::new(false),
+            pause: Mutex::default(),
         }
     }
 
@@ -127,6 +132,11 @@ impl FaultEngine {
     /// Whether it is, from here on, as a store whose file system is full: what grows is refused with ENOSPC, upkeep is not.
     pub fn set_full(&self, full: bool) {
         self.full.store(full, Ordering::Relaxed);
+    }
+
+    /// From here on it says that who changes something should wait so long first.
+    pub fn set_pause(&self, pause: Duration) {
+        *self.pause.lock() = pause;
     }
 
     /// How many calls of this kind were made.
@@ -209,6 +219,10 @@ impl Engine for FaultEngine {
                 Ok(Outcome::Unknown)
             }
         }
+    }
+
+    fn pause(&self) -> Duration {
+        (*self.pause.lock()).max(self.inner.pause())
     }
 
     fn sync(&self) -> Result<(), EngineError> {

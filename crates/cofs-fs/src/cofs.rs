@@ -11,6 +11,7 @@ use std::{
 use cofs_metadata::{Answer, MetadataDriver, Node};
 use cofs_placement::Placement;
 use cofs_types::{Attributes, FileKind, FsError, FsResult, InodeId, Layout, PoolId, limits};
+use cofs_wait::waiting;
 use parking_lot::Mutex;
 
 use crate::{
@@ -170,6 +171,16 @@ impl<M: MetadataDriver> Cofs<M> {
     /// Errors: `ReadOnly` on a read-only mount.
     pub(crate) fn check_writable(&self) -> FsResult<()> {
         if self.options.read_only { Err(FsError::ReadOnly) } else { Ok(()) }
+    }
+
+    /// Before the metadata are changed, with nothing held: a moment's rest where they are changed faster than the engine can work off.
+    /// Others who ask on this CPU need not wait for that.
+    pub(crate) async fn hold_back(&self) {
+        let pause = self.metadata.pause();
+        if !pause.is_zero() {
+            waiting().await;
+            std::thread::sleep(pause);
+        }
     }
 
     /// The attributes of a node as they stand now, and how long they may be believed.

@@ -48,18 +48,23 @@ impl<M: MetadataDriver> FileSystem for Cofs<M> {
         self.forget_inherited(ino).await;
     }
     async fn make(&self, ctx: &Context<'_>, parent: InodeId, name: &Name, new: NewInode<'_>) -> FsResult<Entry> {
+        self.hold_back().await;
         self.do_make(ctx, parent, name, &new).await
     }
     async fn link(&self, ctx: &Context<'_>, ino: InodeId, parent: InodeId, name: &Name) -> FsResult<Entry> {
+        self.hold_back().await;
         self.do_link(ctx, ino, parent, name).await
     }
     async fn unlink(&self, ctx: &Context<'_>, parent: InodeId, name: &Name) -> FsResult<()> {
+        self.hold_back().await;
         self.do_unlink(ctx, parent, name).await
     }
     async fn rmdir(&self, ctx: &Context<'_>, parent: InodeId, name: &Name) -> FsResult<()> {
+        self.hold_back().await;
         self.do_rmdir(ctx, parent, name).await
     }
     async fn rename(&self, ctx: &Context<'_>, from: (InodeId, &Name), to: (InodeId, &Name), mode: RenameMode) -> FsResult<()> {
+        self.hold_back().await;
         self.do_rename(ctx, from, to, mode).await
     }
     async fn readlink(&self, ino: InodeId) -> FsResult<Bytes> {
@@ -72,18 +77,21 @@ impl<M: MetadataDriver> FileSystem for Cofs<M> {
         self.do_getattr(ino).await
     }
     async fn setattr(&self, ctx: &Context<'_>, ino: InodeId, handle: Option<HandleId>, change: &SetAttributes) -> FsResult<Stat> {
+        self.hold_back().await;
         self.do_setattr(ctx, ino, handle, change).await
     }
     async fn getxattr(&self, ctx: &Context<'_>, ino: InodeId, name: &XattrName) -> FsResult<Bytes> {
         self.do_getxattr(ctx, ino, name).await
     }
     async fn setxattr(&self, ctx: &Context<'_>, ino: InodeId, name: &XattrName, value: &[u8], mode: XattrMode, kill_set_gid: bool) -> FsResult<()> {
+        self.hold_back().await;
         self.do_setxattr(ctx, ino, name, value, mode, kill_set_gid).await
     }
     async fn listxattr(&self, ctx: &Context<'_>, ino: InodeId) -> FsResult<Bytes> {
         self.do_listxattr(ctx, ino).await
     }
     async fn removexattr(&self, ctx: &Context<'_>, ino: InodeId, name: &XattrName) -> FsResult<()> {
+        self.hold_back().await;
         self.do_removexattr(ctx, ino, name).await
     }
     async fn access(&self, ctx: &Context<'_>, ino: InodeId, mask: u32) -> FsResult<()> {
@@ -91,9 +99,11 @@ impl<M: MetadataDriver> FileSystem for Cofs<M> {
     }
 
     async fn create(&self, ctx: &Context<'_>, parent: InodeId, name: &Name, new: NewInode<'_>, flags: OpenFlags) -> FsResult<(Entry, Opened)> {
+        self.hold_back().await;
         self.do_create(ctx, parent, name, &new, &flags).await
     }
     async fn tmpfile(&self, ctx: &Context<'_>, parent: InodeId, new: NewInode<'_>, flags: OpenFlags) -> FsResult<(Entry, Opened)> {
+        self.hold_back().await;
         self.do_tmpfile(ctx, parent, &new, &flags).await
     }
     async fn open(&self, ctx: &Context<'_>, ino: InodeId, flags: OpenFlags) -> FsResult<Opened> {
@@ -103,6 +113,10 @@ impl<M: MetadataDriver> FileSystem for Cofs<M> {
         self.do_read(ino, handle, offset, into).await
     }
     async fn write(&self, ino: InodeId, handle: HandleId, offset: u64, data: &[u8], flags: WriteFlags) -> FsResult<usize> {
+        // Inline data are metadata.
+        if offset.saturating_add(data.len() as u64) <= self.inline_max {
+            self.hold_back().await;
+        }
         self.do_write(ino, handle, offset, data, flags).await
     }
     async fn flush(&self, _ino: InodeId, _handle: HandleId) -> FsResult<()> {

@@ -4,9 +4,12 @@ mod common;
 
 use std::{
     pin::pin,
+    sync::Arc,
     task::{Context as Polling, Poll, Waker},
+    time::{Duration, Instant},
 };
 
+use cofs_engine::{FaultEngine, FaultPlan};
 use cofs_fs::{FileSystem, FsOptions, ListOf, run};
 use cofs_placement::{Fault, Operation};
 use cofs_types::{FsResult, InodeId};
@@ -159,4 +162,49 @@ fn who_makes_a_file_does_not_wait_for_a_pool_that_begins_to_hang() {
         std::thread::yield_now();
     }
     volume.detach();
+}
+
+/// Those who change something wait for that where they hold up nobody; those who do not need not wait.
+#[test]
+fn who_changes_something_rests_where_changes_come_too_fast() {
+    const PAUSE: Duration = Duration::from_millis(30);
+    let world = World::new();
+    let engine = Arc::new(FaultEngine::new(Arc::clone(&world.engine) as _, FaultPlan::new()));
+    let volume = world.mount_over(Arc::clone(&engine) as _, FsOptions::default());
+    let (ino, file) = volume.create("a");
+    volume.write(ino, file, 0, b"bytes");
+    engine.set_pause(PAUSE);
+    let fs = &volume.fs;
+    let mut bytes = [0; 5];
+    assert!(is_answered_at_once(fs.lookup(&CONTEXT, InodeId::ROOT, name("a"))));
+    assert!(is_answered_at_once(fs.read(ino, file.handle, 0, &mut bytes)));
+    assert!(is_answered_at_once(fs.getattr(ino, None)));
+    let (new, change) = (new_file(0o644), cofs_types::SetAttributes::default());
+    let root = InodeId::ROOT;
+    assert!(rests(PAUSE, fs.create(&CONTEXT, root, name("b"), new, RW)));
+    assert!(rests(PAUSE, fs.make(&CONTEXT, root, name("c"), new_directory())));
+    assert!(rests(PAUSE, fs.write(ino, file.handle, 0, b"other", cofs_fs::WriteFlags::default())));
+    assert!(rests(PAUSE, fs.setattr(&CONTEXT, ino, None, &change)));
+    assert!(rests(PAUSE, fs.link(&CONTEXT, ino, root, name("d"))));
+    assert!(rests(
+        PAUSE,
+        fs.rename(&CONTEXT, (root, name("d")), (root, name("e")), cofs_types::RenameMode::Replace)
+    ));
+    assert!(rests(PAUSE, fs.unlink(&CONTEXT, root, name("e"))));
+    assert!(rests(PAUSE, fs.rmdir(&CONTEXT, root, name("c"))));
+    engine.set_pause(Duration::ZERO);
+    assert!(is_answered_at_once(fs.unlink(&CONTEXT, root, name("b"))));
+    volume.close(ino, file);
+}
+
+fn is_answered_at_once<T>(operation: impl Future<Output = FsResult<T>>) -> bool {
+    matches!(pin!(operation).poll(&mut Polling::from_waker(Waker::noop())), Poll::Ready(Ok(_)))
+}
+
+/// Leaves the thread that must not wait, and is done so much later.
+fn rests<T>(pause: Duration, operation: impl Future<Output = FsResult<T>>) -> bool {
+    let (begin, mut operation) = (Instant::now(), pin!(operation));
+    let left = operation.as_mut().poll(&mut Polling::from_waker(Waker::noop())).is_pending();
+    run(operation).unwrap();
+    left && begin.elapsed() >= pause
 }

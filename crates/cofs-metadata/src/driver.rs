@@ -1,5 +1,7 @@
 //! The seam between the file-system operations and whoever holds the metadata.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use cofs_types::{
     Credentials, FsResult, InodeId, Name, NewInode, ObjectId, RenameMode, SetAttributes, Timestamp,
@@ -61,6 +63,8 @@ pub trait MetadataDriver: Send + Sync + 'static {
     fn reclaimed(&self, objects: &[ObjectId]) -> impl Future<Output = FsResult<Answer<()>>> + Send;
 
     // The whole.
+    /// How long to wait before something is changed, with nothing held that others want: changes come faster than they can be worked off.
+    fn pause(&self) -> Duration;
     /// Whether anything was changed since the last successful sync began.
     fn needs_sync(&self) -> bool;
     /// Syncs begun so far: no sync lies between two looks at one number.

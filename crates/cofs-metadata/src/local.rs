@@ -1,8 +1,11 @@
 //! The name space in this process: every answer holds until this process changes it.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -203,6 +206,9 @@ impl MetadataDriver for LocalDriver {
         self.change(|n, _| n.reclaimed(objects))
     }
 
+    fn pause(&self) -> Duration {
+        self.local.namespace.pause()
+    }
     fn needs_sync(&self) -> bool {
         // In this order: a sync shows that it runs before it takes the flag back.
         self.local.dirty.load(Ordering::SeqCst) || self.local.syncs.running()

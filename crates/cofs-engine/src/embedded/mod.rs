@@ -42,6 +42,7 @@ use std::{
     ops::ControlFlow,
     path::PathBuf,
     sync::{Arc, OnceLock},
+    time::Duration,
 };
 
 use rocksdb::{Cache, DB, ReadOptions, properties};
@@ -256,6 +257,10 @@ impl Engine for EmbeddedEngine {
             return Ok(Outcome::Unknown);
         }
         Ok(outcome)
+    }
+
+    fn pause(&self) -> Duration {
+        self.intake.pause()
     }
 
     fn sync(&self) -> Result<(), EngineError> {

@@ -12,7 +12,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use cofs_engine::MemoryEngine;
+use cofs_engine::{Engine, MemoryEngine};
 use cofs_fs::{
     BackingId, Cofs, Context, DataPath, Entry, FaceAbilities, FileSystem, FsOptions, OpenTable, Opened,
     Passthrough, Recall, VolumeParts, WriteFlags, run,
@@ -143,10 +143,15 @@ impl World {
     }
 
     pub fn mount_with(&self, options: FsOptions) -> Volume {
+        self.mount_over(Arc::clone(&self.engine) as _, options)
+    }
+
+    /// `engine` has what this world's has.
+    pub fn mount_over(&self, engine: Arc<dyn Engine>, options: FsOptions) -> Volume {
         let pools = vec![(self.pool_config(), Arc::clone(&self.store) as _)];
         let placement = Arc::new(Placement::open_with(pools, self.uuid, Uuid::from_u128(1)).unwrap());
         let opens = Arc::new(OpenTable::default());
-        let metadata = LocalDriver::open(Arc::clone(&self.engine) as _, Arc::clone(&opens) as _).unwrap();
+        let metadata = LocalDriver::open(engine, Arc::clone(&opens) as _).unwrap();
         let parts = VolumeParts { metadata, placement: Arc::clone(&placement), opens, options };
         let fs = Cofs::open(parts).unwrap();
         let passthrough = self.kernel.clone().map(|kernel| kernel as Arc<dyn Passthrough>);

@@ -1,6 +1,6 @@
 //! flush, sync, close: what waits in memory becomes durable.
 
-use std::sync::atomic::Ordering;
+use std::{sync::atomic::Ordering, time::Duration};
 
 use cofs_types::{FsResult, Timestamp};
 
@@ -20,6 +20,11 @@ impl Namespace {
             )?;
         }
         Ok(())
+    }
+
+    /// How long to wait before something is changed, with nothing held that others want: changes come faster than they can be worked off.
+    pub fn pause(&self) -> Duration {
+        self.store.pause()
     }
 
     /// Everything acknowledged before survives a power cut when this returns.

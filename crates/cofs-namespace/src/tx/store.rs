@@ -7,6 +7,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -119,6 +120,10 @@ impl Store {
             }
             Outcome::Unknown => Err(FsError::Unknown("a commit of metadata".into())),
         }
+    }
+
+    pub fn pause(&self) -> Duration {
+        self.engine.pause()
     }
 
     pub fn sync(&self) -> FsResult<()> {

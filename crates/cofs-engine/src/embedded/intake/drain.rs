@@ -144,7 +144,7 @@ impl Intake {
     fn work_on(&self, job: &Job, below: &mut Below) -> Result<(), Failure> {
         match job {
             Job::Prepare(slot, header) => self.prepare(*slot, *header),
-            Job::Drain(_) if below.is_behind().map_err(Failure::Passing)? => {
+            Job::Drain(_) if self.is_behind(below).map_err(Failure::Passing)? => {
                 self.rest(&mut self.work.lock(), CATCHING_UP);
                 Ok(())
             }
@@ -155,6 +155,13 @@ impl Intake {
                 drain(layer, below, short).map(|()| self.drained(layer))
             }
         }
+    }
+
+    /// Whether what is below has fallen behind, which commits are then told. Where it fails they learn the cause, and are not held back.
+    fn is_behind(&self, below: &mut Below) -> Result<bool, EngineError> {
+        let is_behind = below.is_behind();
+        self.pace.set_behind(matches!(is_behind, Ok(true)));
+        is_behind
     }
 
     /// On a full file system the next life needs a reserve as much as this one did.

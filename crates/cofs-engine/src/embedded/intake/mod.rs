@@ -19,6 +19,7 @@ mod drain;
 mod filter;
 mod mapping;
 mod memtable;
+mod pace;
 mod record;
 mod recovery;
 mod segment;
@@ -35,6 +36,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
+    time::Duration,
 };
 
 use parking_lot::{Condvar, Mutex, RwLock};
@@ -44,6 +46,7 @@ use self::{
     drain::Slot,
     filter::KeyHash,
     memtable::Cursor,
+    pace::Pace,
     record::Record,
     segment::{Header, Segment, Tail},
     space::Space,
@@ -167,6 +170,7 @@ pub(super) struct Intake {
     /// `work` or `layers` has changed.
     changed: Condvar,
     committed: AtomicU64,
+    pace: Pace,
     /// Commits known to be on stable storage.
     synced: Mutex<u64>,
     poison: Arc<Poison>,
@@ -264,6 +268,7 @@ impl Intake {
             short: AtomicBool::new(false),
             changed: Condvar::new(),
             committed: AtomicU64::new(1),
+            pace: Pace::default(),
             synced: Mutex::new(0),
             poison,
         }
@@ -329,9 +334,23 @@ impl Intake {
         layer.memtable.apply(changes);
         *commits += 1;
         self.committed.store(*commits, Ordering::Release);
+        if self.pace.is_behind() {
+            self.pace.took(record.len(), self.room(tail));
+        }
         writer.unwritten = None;
         writer.unlearn(changes);
         Ok(())
+    }
+
+    /// Bytes of the journal that commits may take while nothing is drained.
+    fn room(&self, tail: &Tail) -> u64 {
+        let others = u64::from(SLOTS).saturating_sub(self.layers.read().len() as u64);
+        (others * self.segment_bytes + self.segment_bytes).saturating_sub(tail.at)
+    }
+
+    /// How long who is about to change something should wait first, so that nobody has to wait long later.
+    pub(super) fn pause(&self) -> Duration {
+        self.pace.pause()
     }
 
     /// Begins it for a commit that `makes_room`, or does not.
