@@ -67,6 +67,9 @@ pub struct MountOptions {
     pub dir_sync: bool,
     /// Mount over a directory that has entries: they are hidden while the mount stands.
     pub non_empty: bool,
+    /// Where a mount of this type stands that nobody serves any more, this one takes its place; the directory below is seen between them for no
+    /// longer than two calls take, and not looked into.
+    pub replaces_dead: bool,
     /// Workers on `/dev/fuse`; `None`: one per CPU, or over a network one for each request in hand. With fewer there they do not wait themselves.
     pub threads: Option<usize>,
     pub transport: Transport,
@@ -114,6 +117,7 @@ impl Default for MountOptions {
             sync: false,
             dir_sync: false,
             non_empty: false,
+            replaces_dead: false,
             threads: None,
             transport: Transport::Auto,
             passthrough: true,
@@ -254,10 +258,22 @@ pub fn check(point: &Path, options: &MountOptions) -> Result<(), MountError> {
 
 /// Checks the mount point and mounts a fresh connection on it. Returns the connection and the resolved point.
 pub(crate) fn attach(point: &Path, options: &MountOptions) -> Result<(OwnedFd, PathBuf), MountError> {
-    let point = check_point(point, options)?;
+    let replaced = options.replaces_dead && take_away_dead(point, &options.fs_type())?;
+    let point = if replaced { point.to_owned() } else { check_point(point, options)? };
     let connection =
         if privileged() { mount_directly(&point, options)? } else { mount_by_helper(&point, options)? };
     Ok((connection, point))
+}
+
+/// Whether there was one; `point` is absolute.
+fn take_away_dead(point: &Path, fs_type: &str) -> Result<bool, MountError> {
+    let mut any = false;
+    while is_dead_mount(point, fs_type) {
+        let failed = |source: io::Error| MountError::Mount { point: point.into(), source };
+        unmount(point, Unmount::Lazily).map_err(failed)?;
+        any = true;
+    }
+    Ok(any)
 }
 
 fn check_point(point: &Path, options: &MountOptions) -> Result<PathBuf, MountError> {
@@ -287,7 +303,9 @@ fn check_point(point: &Path, options: &MountOptions) -> Result<PathBuf, MountErr
 /// Whether a mount stands there that nobody serves. Asks for the space, which no kernel answers from memory
 /// as it does with attributes.
 fn is_dead(point: &Path) -> bool {
-    rustix::fs::statfs(point).is_err_and(|error| error == Failure::NOTCONN)
+    // The latter two if the connection ends meanwhile.
+    let ends = [Failure::NOTCONN, Failure::CONNABORTED, Failure::CANCELED];
+    rustix::fs::statfs(point).is_err_and(|error| ends.contains(&error))
 }
 
 /// As [`is_dead`], and it is one of this type. What else stands there is not looked into: a service manager that mounts at the first

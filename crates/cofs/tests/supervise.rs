@@ -8,6 +8,7 @@ use std::{
     os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt},
     path::Path,
     process::{Child, Command},
+    sync::atomic::{AtomicBool, Ordering},
     thread::sleep,
     time::Duration,
 };
@@ -367,7 +368,20 @@ fn in_the_background_the_volume_is_mounted_anew() {
     let passthrough = told["mount"]["passthrough"].clone();
     assert_eq!((&told["mount"]["survives"], &told["mount"]["life"]), (&false.into(), &0.into()));
     let open = fs::File::create(mounted.path("open")).unwrap();
-    is_mounted_anew(&mounted);
+    // The directory below, which lies open for an instant, may have got something by then.
+    let ends = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for number in 0.. {
+                let _ = fs::write(mounted.path(&format!("at-work-{}", number % 100)), "x");
+                if ends.load(Ordering::Relaxed) {
+                    break;
+                }
+            }
+        });
+        is_mounted_anew(&mounted);
+        ends.store(true, Ordering::Relaxed);
+    });
     // What was open is not.
     assert!(open.metadata().is_err() && mounted.path("open").exists());
     drop(open);

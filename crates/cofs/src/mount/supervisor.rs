@@ -68,7 +68,7 @@ const DESCRIPTORS_MAX: usize = 4;
 const KEEP: u8 = b'K';
 const READY: u8 = b'R';
 const OVER: u8 = b'O';
-// And of the one that a child finds: then its life, 0 where there is nothing to go on with.
+// And of the one that a child finds: then its life, and in the parcel what it goes on with, if there is anything.
 const PLAIN: u8 = b'P';
 const CAREFUL: u8 = b'C';
 
@@ -89,7 +89,11 @@ pub struct Inheritance {
 }
 
 /// The child's end of the line.
-pub struct Line(OwnedFd);
+pub struct Line {
+    socket: OwnedFd,
+    /// One before this has served, and left nothing but a dead mount.
+    replaces: bool,
+}
 
 impl Line {
     /// In a process that was started by a supervisor: the line, and what there is to go on with. Errors: those of the socket; the supervisor has
@@ -104,21 +108,28 @@ impl Line {
         let (head, parcel) = receive(line.as_fd())?.ok_or_else(gone)?;
         let [careful, life @ ..] = head;
         let (life, careful) = (u32::from_le_bytes(life), careful == CAREFUL);
-        Ok(Some((Self(line), (life > 0).then_some(Inheritance { life, careful, parcel }))))
+        let goes_on = life > 0 && !parcel.words.is_empty();
+        let line = Self { socket: line, replaces: life > 0 && !goes_on };
+        Ok(Some((line, goes_on.then_some(Inheritance { life, careful, parcel }))))
+    }
+
+    /// Whether the mount is to take the place of a dead one.
+    pub fn replaces(&self) -> bool {
+        self.replaces
     }
 
     /// From here on the mount outlives this process.
     pub fn keep(&self, parcel: &Parcel) -> io::Result<()> {
-        send(self.0.as_fd(), &[KEEP], parcel)
+        send(self.socket.as_fd(), &[KEEP], parcel)
     }
 
     pub fn ready(&self) -> io::Result<()> {
-        send(self.0.as_fd(), &[READY], &Parcel::default())
+        send(self.socket.as_fd(), &[READY], &Parcel::default())
     }
 
     /// The mount has ended, and all is closed.
     pub fn over(&self) -> io::Result<()> {
-        send(self.0.as_fd(), &[OVER], &Parcel::default())
+        send(self.socket.as_fd(), &[OVER], &Parcel::default())
     }
 }
 
@@ -208,12 +219,12 @@ pub fn supervise(point: &Path, log: Option<&File>) -> Done<ExitCode> {
     let (mut life, mut short_lives, mut careful) = (0, 0, false);
     loop {
         let (end, wish) = supervisor.live(life, careful, &mut signals);
-        let (next, has_left) = {
+        let next = {
             let mut told = supervisor.told();
             let lived = told.ready.take().map(|ready| ready.elapsed());
             let has_lived = wish == Wish::Replace || lived.is_some_and(|lived| lived >= LIFE_MIN);
             short_lives = if has_lived { 0 } else { short_lives + 1 };
-            (after(&told, life > 0 || lived.is_some(), wish, short_lives), told.kept.is_some())
+            after(&told, life > 0 || lived.is_some(), wish, short_lives)
         };
         match next {
             Next::End => return supervisor.end(end, point),
@@ -221,9 +232,6 @@ pub fn supervise(point: &Path, log: Option<&File>) -> Done<ExitCode> {
             Next::GiveUp => return supervisor.give_up(&end, point, wish),
         }
         tracing::warn!(%end, life, point = supervisor.shown, "another process is to serve");
-        if !has_left {
-            dead::take_away(point)?;
-        }
         pause(short_lives);
         careful = short_lives > SHORT_LIVES_UNSUSPICIOUS && !end.is_by_others();
         life += 1;
@@ -301,7 +309,6 @@ impl Supervisor<'_> {
             .within("cannot speak with the process that is to serve")?;
         let mut child = self.spawn(theirs)?;
         let told = self.told();
-        let life = if told.kept.is_some() { life } else { 0 };
         let mut head = [if careful { CAREFUL } else { PLAIN }; HEAD_BYTES];
         head[1..].copy_from_slice(&life.to_le_bytes());
         match send(ours.as_fd(), &head, told.kept.as_ref().unwrap_or(&Parcel::default())) {

@@ -94,7 +94,9 @@ pub fn run(args: &Args) -> Done<ExitCode> {
         return go_on(&options, line, inheritance).map(|()| ExitCode::SUCCESS);
     }
     let line = line.map(|(line, _)| line);
-    let dir = check_mount_point(&args.dir)?;
+    // A dead mount stays until the next is made, so that nobody comes upon what lies below.
+    let replaces = line.as_ref().is_some_and(Line::replaces);
+    let dir = if replaces { mountinfo::absolute(&args.dir)? } else { check_mount_point(&args.dir)? };
     refuse_swapped(&args.store, &args.dir)?;
     if args.create {
         create_if_missing(&args.store)?;
@@ -112,9 +114,11 @@ pub fn run(args: &Args) -> Done<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     // Before the volume is opened, which may take a while.
-    let point_options =
-        cofs_fuse::MountOptions { non_empty: options.non_empty, ..cofs_fuse::MountOptions::default() };
-    cofs_fuse::check(&dir, &point_options)?;
+    if !replaces {
+        let point_options =
+            cofs_fuse::MountOptions { non_empty: options.non_empty, ..cofs_fuse::MountOptions::default() };
+        cofs_fuse::check(&dir, &point_options)?;
+    }
     if args.background && !daemon::is_background() && line.is_none() {
         // Said here already, so that the lock's own words need not be read from a child.
         drop(found.lock_when_closed(purpose(&options))?);
@@ -278,7 +282,8 @@ impl Service<'_> {
             options: FsOptions { life: self.life, ..fs_options(&locked, below, self.options) },
         };
         let fs = Arc::new(Cofs::open(volume)?);
-        let how = fuse_options(&locked, below, self.options);
+        let replaces_dead = self.line.is_some_and(Line::replaces);
+        let how = cofs_fuse::MountOptions { replaces_dead, ..fuse_options(&locked, below, self.options) };
         let _watched = match start {
             Start::Mount(dir) if self.options.auto_unmount => Some(dead::watch(dir).within("auto_unmount")?),
             _ => None,
@@ -447,6 +452,7 @@ fn fuse_options(locked: &Locked, below: Below, options: &MountOptions) -> cofs_f
         sync: options.sync,
         dir_sync: options.dir_sync,
         non_empty: options.non_empty,
+        replaces_dead: false,
         threads: options.threads.map(usize::from),
         transport: match options.transport.unwrap_or_default() {
             Transport::Auto => cofs_fuse::Transport::Auto,
