@@ -319,18 +319,18 @@ fn updates(engine: &EmbeddedEngine, arguments: &Arguments, keys: &Keys<'_>) -> R
                 let mut rng = SmallRng::seed_from_u64(thread + 7);
                 for at in 0..tenth {
                     let number = number(at, &mut rng);
-                    let mut changes = keys.create(thread, number, &mut rng).to_vec();
+                    let inode = keys.inode(thread, number);
+                    let changes = if removes {
+                        vec![Change::delete(keys.entry(thread, number)), Change::delete(&inode)]
+                    } else {
+                        let [_, change] = keys.create(thread, number, &mut rng);
+                        vec![change]
+                    };
+                    let batch = Batch { guards: &guards, changes, ..Batch::default() };
                     timed(histogram, || {
-                        let inode = keys.inode(thread, number);
                         // One that chance has removed already is a change of nothing.
                         engine.get(&inode)?;
-                        if removes {
-                            changes = vec![Change::delete(keys.entry(thread, number)), Change::delete(inode)];
-                        } else {
-                            changes.remove(0);
-                        }
-                        let changes = std::mem::take(&mut changes);
-                        commit(engine, &Batch { guards: &guards, changes, ..Batch::default() })
+                        commit(engine, &batch)
                     })?;
                 }
                 Ok(())

@@ -87,7 +87,7 @@ impl<F: FileSystem> Service<F> {
         let group = message.supplementary_group();
         let ctx = self.context(&header, group.as_slice());
         let operation = request::parse(&message, self.dialect)?;
-        if self.only.is_some_and(|only| only != header.uid) && operation.takes_rights() {
+        if self.only.is_some_and(|only| only != header.uid) && takes_rights(&operation) {
             return Err(Errno(libc::EACCES));
         }
         match operation {
@@ -256,6 +256,52 @@ pub(crate) async fn unpanicked(
         })
     })
     .await
+}
+
+/// Whether it takes rights that whoever has the file open may lack: others are about what was opened with all that it takes, end
+/// something, or only look.
+fn takes_rights(operation: &Operation<'_>) -> bool {
+    use Operation as Op;
+    match operation {
+        Op::Lookup(_)
+        | Op::Readlink
+        | Op::Make { .. }
+        | Op::Unlink(_)
+        | Op::Rmdir(_)
+        | Op::Rename { .. }
+        | Op::Link { .. }
+        | Op::Open(_)
+        | Op::Create { .. }
+        | Op::Tmpfile { .. }
+        | Op::Setxattr { .. }
+        | Op::Removexattr(_)
+        | Op::Opendir
+        | Op::Access { .. } => true,
+        Op::Setattr { handle, .. } => handle.is_none(),
+        // Asked for by the kernel itself before a write.
+        Op::Getxattr { name, .. } => !name.as_bytes().starts_with(b"security."),
+        Op::Forget { .. }
+        | Op::BatchForget(_)
+        | Op::Getattr { .. }
+        | Op::Statx { .. }
+        | Op::Read(_)
+        | Op::Write { .. }
+        | Op::Statfs
+        | Op::Release(_)
+        | Op::Flush(_)
+        | Op::Fsync { .. }
+        | Op::Fsyncdir
+        | Op::Listxattr { .. }
+        | Op::Readdir(_)
+        | Op::Releasedir(_)
+        | Op::Fallocate { .. }
+        | Op::Lseek { .. }
+        | Op::CopyRange { .. }
+        | Op::Syncfs
+        | Op::Destroy
+        | Op::Interrupt { .. }
+        | Op::Nothing => false,
+    }
 }
 
 /// The inode that the request is about.

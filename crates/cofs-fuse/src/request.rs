@@ -208,53 +208,6 @@ pub enum Operation<'a> {
     Nothing,
 }
 
-impl Operation<'_> {
-    /// Whether it takes rights that whoever has the file open may lack: others are about what was opened with all that it takes, end
-    /// something, or only look.
-    pub fn takes_rights(&self) -> bool {
-        match self {
-            Self::Lookup(_)
-            | Self::Readlink
-            | Self::Make { .. }
-            | Self::Unlink(_)
-            | Self::Rmdir(_)
-            | Self::Rename { .. }
-            | Self::Link { .. }
-            | Self::Open(_)
-            | Self::Create { .. }
-            | Self::Tmpfile { .. }
-            | Self::Setxattr { .. }
-            | Self::Removexattr(_)
-            | Self::Opendir
-            | Self::Access { .. } => true,
-            Self::Setattr { handle, .. } => handle.is_none(),
-            // Asked for by the kernel itself before a write.
-            Self::Getxattr { name, .. } => !name.as_bytes().starts_with(b"security."),
-            Self::Forget { .. }
-            | Self::BatchForget(_)
-            | Self::Getattr { .. }
-            | Self::Statx { .. }
-            | Self::Read(_)
-            | Self::Write { .. }
-            | Self::Statfs
-            | Self::Release(_)
-            | Self::Flush(_)
-            | Self::Fsync { .. }
-            | Self::Fsyncdir
-            | Self::Listxattr { .. }
-            | Self::Readdir(_)
-            | Self::Releasedir(_)
-            | Self::Fallocate { .. }
-            | Self::Lseek { .. }
-            | Self::CopyRange { .. }
-            | Self::Syncfs
-            | Self::Destroy
-            | Self::Interrupt { .. }
-            | Self::Nothing => false,
-        }
-    }
-}
-
 /// The body of a BATCH_FORGET.
 #[derive(Clone, Copy, Debug)]
 pub struct ForgetList<'a>(&'a [u8]);

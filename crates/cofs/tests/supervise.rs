@@ -8,9 +8,8 @@ use std::{
     os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt},
     path::Path,
     process::{Child, Command},
-    sync::atomic::{AtomicBool, Ordering},
     thread::sleep,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use common::{Mounted, cofs, format, path_str, run, scratch, uring_can_be_had, wait_for};
@@ -369,18 +368,14 @@ fn in_the_background_the_volume_is_mounted_anew() {
     assert_eq!((&told["mount"]["survives"], &told["mount"]["life"]), (&false.into(), &0.into()));
     let open = fs::File::create(mounted.path("open")).unwrap();
     // The directory below, which lies open for an instant, may have got something by then.
-    let ends = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            for number in 0.. {
-                let _ = fs::write(mounted.path(&format!("at-work-{}", number % 100)), "x");
-                if ends.load(Ordering::Relaxed) {
-                    break;
-                }
+            let begun = Instant::now();
+            while begun.elapsed() < 5 * A_LIFE {
+                (0..100).for_each(|at| drop(fs::write(mounted.path(&format!("at-work-{at}")), "x")));
             }
         });
         is_mounted_anew(&mounted);
-        ends.store(true, Ordering::Relaxed);
     });
     // What was open is not.
     assert!(open.metadata().is_err() && mounted.path("open").exists());

@@ -283,7 +283,7 @@ impl Service<'_> {
         };
         let fs = Arc::new(Cofs::open(volume)?);
         let replaces_dead = self.line.is_some_and(Line::replaces);
-        let how = cofs_fuse::MountOptions { replaces_dead, ..fuse_options(&locked, below, self.options) };
+        let how = fuse_options(&locked, below, self.options, replaces_dead);
         let _watched = match start {
             Start::Mount(dir) if self.options.auto_unmount => Some(dead::watch(dir).within("auto_unmount")?),
             _ => None,
@@ -436,7 +436,12 @@ fn fs_options(locked: &Locked, below: Below, options: &MountOptions) -> FsOption
     }
 }
 
-fn fuse_options(locked: &Locked, below: Below, options: &MountOptions) -> cofs_fuse::MountOptions {
+fn fuse_options(
+    locked: &Locked,
+    below: Below,
+    options: &MountOptions,
+    replaces_dead: bool,
+) -> cofs_fuse::MountOptions {
     let is_root = geteuid().is_root();
     cofs_fuse::MountOptions {
         fs_name: options.fsname.clone().map_or_else(|| locked.store.clone().into(), Into::into),
@@ -452,7 +457,7 @@ fn fuse_options(locked: &Locked, below: Below, options: &MountOptions) -> cofs_f
         sync: options.sync,
         dir_sync: options.dir_sync,
         non_empty: options.non_empty,
-        replaces_dead: false,
+        replaces_dead,
         threads: options.threads.map(usize::from),
         transport: match options.transport.unwrap_or_default() {
             Transport::Auto => cofs_fuse::Transport::Auto,

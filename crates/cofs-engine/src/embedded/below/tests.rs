@@ -1,0 +1,251 @@
+use super::{
+    super::options::{Budget, rocksdb_options},
+    *,
+};
+use crate::Change;
+
+const KEYS: KeyShape = KeyShape {
+    family_bytes: 1,
+    number: |key| match key {
+        [b'n', number @ ..] => number.first_chunk().map(|number| u64::from_be_bytes(*number)),
+        _ => None,
+    },
+    whole: |_| true,
+};
+
+fn key(family: u8, number: u64) -> Vec<u8> {
+    [&[family][..], &number.to_be_bytes()].concat()
+}
+
+fn memtable(keys: impl IntoIterator<Item = (u8, u64)>, value_bytes: usize) -> Memtable {
+    let memtable = Memtable::of_segment(1 << 20);
+    for (family, number) in keys {
+        memtable.apply(&[Change::put(key(family, number), vec![0; value_bytes])]);
+    }
+    memtable
+}
+
+/// The cuts of a memtable with values of 100 KiB at these keys, but for the first key's: there a table begins anyway.
+fn cuts_of(keys: impl IntoIterator<Item = (u8, u64)>) -> Vec<Vec<u8>> {
+    let memtable = memtable(keys, 100 << 10);
+    let mut first = None;
+    let see = |key: &[u8], _: Option<&[u8]>| {
+        first.get_or_insert_with(|| key.to_vec());
+        Ok::<(), ()>(())
+    };
+    memtable.visit(see).unwrap();
+    let cuts = cuts(&memtable, KEYS).unwrap().into_iter().map(|cut| cut.first.to_vec());
+    cuts.filter(|cut| Some(cut) != first.as_ref()).collect()
+}
+
+#[test]
+fn large_values_have_tables_that_are_not_compressed() {
+    let large = |memtable: &Memtable| -> Vec<bool> {
+        cuts(memtable, KEYS).unwrap().iter().map(|cut| cut.large_values).collect()
+    };
+    let keys = [(b'a', 0..1), (b'n', 0..2000), (b'x', 0..1)];
+    let keys = keys.into_iter().flat_map(|(family, numbers)| numbers.map(move |number| (family, number)));
+    assert_eq!(large(&memtable(keys.clone(), 1100)), [true, false], "the neighbours' are");
+    assert_eq!(large(&memtable(keys, 800)), [false, false], "small values");
+    let sequences = (0..1000).chain(2000..3000).map(|number| (b'n', number));
+    assert_eq!(large(&memtable(sequences, 4096)), [true, true]);
+}
+
+#[test]
+fn a_large_family_has_a_table_of_its_own() {
+    let keys = [(b'a', 0..3), (b'b', 0..20), (b'c', 0..2), (b'd', 0..2)];
+    let keys = keys.into_iter().flat_map(|(family, numbers)| numbers.map(move |number| (family, number)));
+    assert_eq!(cuts_of(keys), [key(b'b', 0), key(b'c', 0)]);
+}
+
+#[test]
+fn sequences_of_numbers_have_tables_of_their_own_where_they_are_large() {
+    let runs = [0..15, 100..115, 200..202, 300..303, 400..415];
+    let cuts = cuts_of(runs.into_iter().flatten().map(|number| (b'n', number)));
+    assert_eq!(cuts, [key(b'n', 100), key(b'n', 200), key(b'n', 400)], "two small ones share theirs");
+    // What follows with higher numbers must not lie under the range of a neighbour's table.
+    let tail = (0..15).chain(100..102).map(|number| (b'n', number)).chain([(b'x', 0)]);
+    assert_eq!(cuts_of(tail), [key(b'n', 100), key(b'x', 0)]);
+    let gaps = (0..15).chain(100..115).map(|number| (b'x', number));
+    assert!(cuts_of(gaps).is_empty(), "a family without numbers has no gaps");
+}
+
+#[test]
+fn what_is_small_is_one_table() {
+    assert!(cuts_of((0..40).map(|number| (b'n', number * 1000))).is_empty());
+    assert!(cuts_of([]).is_empty());
+}
+
+/// A RocksDB without compaction: what goes here, goes by the removals alone.
+fn below(directory: &Path) -> Below {
+    let mut options = Options::default();
+    options.create_if_missing(true);
+    options.set_disable_auto_compactions(true);
+    let inherited = InheritedLogs::of(directory).unwrap();
+    let db = Arc::new(DB::open(&options, directory).unwrap());
+    Below::new((db, Arc::default(), Arc::new(Records::new(0))), directory, options, KEYS, inherited)
+}
+
+fn removals(numbers: impl IntoIterator<Item = u64>) -> Memtable {
+    let memtable = Memtable::of_segment(1 << 20);
+    numbers.into_iter().for_each(|number| memtable.apply(&[Change::delete(key(b'n', number))]));
+    memtable
+}
+
+fn ranges(below: &Below) -> Vec<(Vec<u8>, Vec<u8>)> {
+    below.tables().unwrap().into_iter().map(|table| (table.first, table.last)).collect()
+}
+
+#[test]
+fn tables_whose_keys_are_all_removed_go_and_so_do_their_removals() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut below = below(directory.path());
+    let sequences = (1000..1300).chain(2000..2300).chain(3000..3300);
+    below.take(&memtable(sequences.map(|number| (b'n', number)), 4096), false).unwrap();
+    assert_eq!(below.tables().unwrap().len(), 3);
+    // All of the first, all but one of the second; and two that came and went.
+    below.take(&removals(900..1300), false).unwrap();
+    below.take(&removals(2000..2299), false).unwrap();
+    below.take(&removals(5000..5002), false).unwrap();
+    let (second, third) = ((key(b'n', 2000), key(b'n', 2299)), (key(b'n', 3000), key(b'n', 3299)));
+    let removed = (key(b'n', 2000), key(b'n', 2298));
+    let mut left = ranges(&below);
+    left.sort();
+    assert_eq!(left, [removed, second, third]);
+    let there = |number: u64| below.db.get(key(b'n', number)).unwrap().is_some();
+    assert_eq!([1000, 1299, 2000, 2298, 2299, 3000].map(there), [false, false, false, false, true, true]);
+}
+
+#[test]
+fn a_table_begins_where_one_below_does() {
+    let cut = |number, large_values| Cut { first: Key::from_slice(&key(b'n', number)), large_values };
+    let table = |first, last| Table { first: key(b'n', first), last: key(b'n', last), level: 6, bytes: 1 };
+    let mut cuts = vec![cut(100, true), cut(300, false)];
+    cut_between(&mut cuts, &[table(50, 70), table(100, 150), table(200, 340), table(350, 360)]);
+    let [large, small] = [true, false];
+    let wanted = [(50, small), (100, large), (100, large), (200, large), (300, small), (350, small)];
+    assert_eq!(cuts, wanted.map(|(number, large_values)| cut(number, large_values)));
+}
+
+/// Three tables, of each of which something is removed while space is short: most of the second, least of the first.
+fn three_with_removals(directory: &Path) -> Below {
+    let mut below = below(directory);
+    let sequences = (1000..1300).chain(2000..2300).chain(3000..3300);
+    below.take(&memtable(sequences.map(|number| (b'n', number)), 4096), false).unwrap();
+    below.take(&removals((1000..1010).chain(2000..2100).chain(3000..3050)), true).unwrap();
+    assert_eq!(begins(&below), [1000, 1000, 2000, 2000, 3000, 3000]);
+    below
+}
+
+/// The first numbers of all tables.
+fn begins(below: &Below) -> Vec<u64> {
+    let mut begins: Vec<_> = ranges(below).iter().filter_map(|(first, _)| (KEYS.number)(first)).collect();
+    begins.sort_unstable();
+    begins
+}
+
+#[test]
+fn where_most_was_removed_is_merged_first_and_in_rounds() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut below = three_with_removals(directory.path());
+    for wanted in [&[1000, 1000, 2100, 3000, 3000][..], &[1000, 1000, 2100, 3050], &[1010, 2100, 3050]] {
+        assert!(below.has_room_to_make());
+        below.make_room(1).unwrap();
+        assert_eq!(begins(&below), wanted);
+    }
+    assert!(!below.has_room_to_make());
+    let there = |number: u64| below.db.get(key(b'n', number)).unwrap().is_some();
+    assert_eq!([1009, 1010, 2099, 2100, 3049, 3050].map(there), [false, true, false, true, false, true]);
+}
+
+#[test]
+fn what_there_was_no_room_for_is_tried_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut below = three_with_removals(directory.path());
+    // Of which nobody can tell how much is free.
+    below.directory = directory.path().join("none");
+    below.make_room(u64::MAX).unwrap();
+    assert_eq!(begins(&below), [1000, 1000, 2000, 2000, 3000, 3000]);
+    assert!(!below.has_room_to_make(), "there is no use in it before something changes");
+    below.directory = directory.path().into();
+    below.take(&memtable([(b'x', 0)], 1), false).unwrap();
+    assert!(below.has_room_to_make());
+    below.make_room(u64::MAX).unwrap();
+    assert_eq!(begins(&below), [1010, 2100, 3050]);
+}
+
+/// Takes the names of the tables that RocksDB would make next: what does that fails.
+fn obstruct(directory: &Path) {
+    let number = |file: std::io::Result<std::fs::DirEntry>| {
+        let name = file.unwrap().file_name().into_string().unwrap();
+        name.split(|char: char| !char.is_ascii_digit()).filter_map(|digits| digits.parse::<u64>().ok()).max()
+    };
+    let last = std::fs::read_dir(directory).unwrap().filter_map(number).max().unwrap();
+    for number in last + 1..last + 20 {
+        std::fs::create_dir(directory.join(format!("{number:06}.sst"))).unwrap();
+    }
+}
+
+#[test]
+fn a_merge_that_fails_is_put_off_with_all_others() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut below = three_with_removals(directory.path());
+    obstruct(directory.path());
+    below.make_room(u64::MAX).unwrap();
+    assert_eq!(begins(&below), [1000, 1000, 2000, 2000, 3000, 3000]);
+    assert!(!below.has_room_to_make() && below.put_off.len() == 3);
+    assert_eq!(below.failures(), 1, "the others were not tried");
+}
+
+/// Of the young tables two groups do not meet: the scattered keys', and those of sequences that overlap from one table to the next.
+#[test]
+fn each_group_of_young_tables_has_its_turn() {
+    const ROUNDS: u64 = 48;
+    let directory = tempfile::tempdir().unwrap();
+    let (mut options, _cache) = rocksdb_options(&Budget::of(32 << 20), 0);
+    options.create_if_missing(true);
+    let background = Background::of(&mut options);
+    let db = Arc::new(DB::open(&options, directory.path()).unwrap());
+    let inherited = InheritedLogs::of(directory.path()).unwrap();
+    let records = Arc::new(Records::new(0));
+    let mut below =
+        Below::new((Arc::clone(&db), background, records), directory.path(), options, KEYS, inherited);
+    for round in 0..ROUNDS {
+        let scattered = (0..300).map(|number| (b'x', number * 1000 + round));
+        let overlapping = (0..300).map(|number| (b'n', (round * 200 + number) * 2));
+        below.take(&memtable(scattered.chain(overlapping), 4096), false).unwrap();
+        let busy = || {
+            [properties::NUM_RUNNING_COMPACTIONS, properties::COMPACTION_PENDING]
+                .iter()
+                .any(|what| below.number(what) > 0)
+        };
+        while busy() {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+    }
+    let told = db.property_value("rocksdb.cfstats-no-file-histogram").unwrap().unwrap();
+    let word = |line: &str, at_end| -> u64 {
+        let line = told.lines().find(|told| told.trim().starts_with(line)).unwrap();
+        line.split_whitespace().nth_back(at_end).unwrap().trim_end_matches(',').parse().unwrap()
+    };
+    // Comp(cnt) of the threads that compact, and the last word, interval, of the tables that were young.
+    let (compactions, young) = (word("Low ", 5), word("AddFile(L0 Files)", 0));
+    assert!(young > ROUNDS && compactions * 7 <= young, "{compactions} compactions of {young} young tables");
+}
+
+#[test]
+fn compaction_that_fails_and_is_behind_is_an_error_until_it_has_caught_up() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut below = below(directory.path());
+    while !below.is_behind().unwrap() {
+        // Each in the range of all others: one level takes one of them, and the uppermost the rest.
+        below.take(&memtable([(b'x', 0), (b'x', 1)], 1), false).unwrap();
+    }
+    obstruct(directory.path());
+    below.db.compact_range::<&[u8], &[u8]>(None, None);
+    let mut errno = || below.is_behind().unwrap_err().errno;
+    assert_eq!([errno(), errno()], [Some(Errno::IO.raw_os_error()); 2]);
+    // Of which nobody can tell how much is free.
+    below.directory = directory.path().join("none");
+    assert_eq!(below.is_behind().unwrap_err().errno, Some(Errno::NOSPC.raw_os_error()));
+}
