@@ -177,6 +177,7 @@ hanging_near() {
     for n in {1..20}; do
         timeout --kill-after=5 60 taskset -c 0 getfattr --only-values -n user.near "$HANGING/files/near" || {
             status=$?
+            hanging_where
             break
         }
     done
@@ -188,6 +189,14 @@ hanging_near() {
     forget DAEMONS "$HANGING_SERVES"
     "$COFS" fsck "$store" || status=$?
     return "$status"
+}
+
+# Where in the kernel the threads that serve are.
+hanging_where() {
+    local task
+    for task in /proc/$(pgrep -n -f -- "mount -d .* $HANGING")/task/*; do
+        echo "$(<"$task/comm"): $(tr '\n' ' ' <"$task/stack")"
+    done
 }
 
 # hanging_metadata STORE: where it is the metadata that hang, who needs none but those in memory does not wait for others on his CPU who do,

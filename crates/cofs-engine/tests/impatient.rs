@@ -4,7 +4,7 @@ mod common;
 
 use std::{
     fs::File,
-    io::{IoSliceMut, Write},
+    io::{IoSliceMut, Read, Write},
     ops::ControlFlow,
     path::Path,
     pin::pin,
@@ -129,6 +129,33 @@ fn what_the_disk_has_alone_is_refused_and_what_the_page_cache_has_is_given() {
     assert_eq!(impatiently(|| engine.multi_get(&keys)).map(two_of), Some(vec![value(two), value(two + 1)]));
     assert_eq!(impatiently(|| scanned(&engine, three, 2)), Some(vec![value(three), value(three + 1)]));
     assert_eq!(impatiently(shown), Some(vec![value(four)]));
+}
+
+/// A file's access time is in its inode, and the block that this is in may have to be read first.
+#[test]
+fn reads_change_no_access_times_below() {
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let engine = cold(directory.path());
+    let tables = || {
+        let files = std::fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().path());
+        files.filter(|path| path.extension().is_some_and(|extension| extension == "sst")).map(File::open)
+    };
+    let long_ago = std::time::SystemTime::UNIX_EPOCH;
+    for table in tables() {
+        table.unwrap().set_times(std::fs::FileTimes::new().set_accessed(long_ago)).unwrap();
+    }
+    assert_eq!(scanned(&engine, 0, VALUES as usize).unwrap().len(), VALUES as usize);
+    let accessed = || {
+        tables().filter(|table| table.as_ref().unwrap().metadata().unwrap().accessed().unwrap() > long_ago)
+    };
+    assert_eq!(accessed().count(), 0);
+    // Anybody else's read would.
+    for table in tables() {
+        table.unwrap().read_exact(&mut [0]).unwrap();
+    }
+    if accessed().count() == 0 {
+        eprintln!("not tried: {} is on a file system without access times", directory.path().display());
+    }
 }
 
 #[test]

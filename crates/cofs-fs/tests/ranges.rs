@@ -187,6 +187,27 @@ fn a_file_is_copied_onto_itself_where_the_ranges_do_not_meet() {
 }
 
 #[test]
+fn the_source_of_a_copy_was_read() {
+    let volume = World::new().mount();
+    for size in [1000, INLINE_MAX * 2] {
+        let (source, from) = volume.create("from");
+        let (target, to) = volume.create("to");
+        volume.write(source, from, 0, &pattern(size, 1));
+        volume.write(target, to, 0, &pattern(INLINE_MAX * 2, 2));
+        let long_ago = cofs_types::Timestamp::new(1000, 0).unwrap();
+        let set = SetAttributes { atime: Some(SetTime::To(long_ago)), ..SetAttributes::default() };
+        for ino in [source, target] {
+            volume.setattr(ino, set).unwrap();
+        }
+        assert_eq!(copy(&volume, (source, from, 0), (target, to, 0), size).unwrap(), size);
+        assert!(volume.stat(source).atime > long_ago, "{size}");
+        assert_eq!(volume.stat(target).atime, long_ago, "{size}");
+        volume.unlink("from");
+        volume.unlink("to");
+    }
+}
+
+#[test]
 fn objects_that_cannot_be_copied_below_are_copied_by_hand() {
     let world = World::new();
     let volume = world.mount();

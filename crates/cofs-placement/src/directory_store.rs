@@ -70,6 +70,13 @@ fn open_what_is_there(directory: &File, path: &str, flags: OFlags) -> rustix::io
     fs::openat(directory, path, flags, Mode::empty())
 }
 
+/// Nobody wants the access times of what is below, and to note one may have to be waited for even where the bytes are in memory. (With passthrough the
+/// kernel's own reads leave theirs, whatever is set here, and they are wanted.)
+fn leave_no_access_times(file: &OwnedFd) {
+    // Refused where the file is somebody else's: then reads leave them.
+    let _ = fs::fcntl_setfl(file, OFlags::NOATIME);
+}
+
 impl BackingStore for DirectoryStore {
     fn path(&self) -> &Path {
         &self.path
@@ -97,7 +104,9 @@ impl BackingStore for DirectoryStore {
             OpenMode::CreateNew => fs::openat(directory, path, flags, FILE_MODE),
             _ => open_what_is_there(directory, path, flags),
         };
-        self.resolve(at, open).map(File::from)
+        let file = self.resolve(at, open)?;
+        leave_no_access_times(&file);
+        Ok(File::from(file))
     }
 
     fn make_directory(&self, at: At<'_>) -> io::Result<()> {

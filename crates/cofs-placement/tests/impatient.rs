@@ -68,3 +68,24 @@ fn bytes_that_the_disk_has_alone_are_refused() {
     assert!(all.iter().all(|byte| *byte == 7));
     assert_eq!(impatiently(|| object.read_at(&mut bytes, 4 * MIB as u64)), Some(0));
 }
+
+/// A file's access time is in its inode, and the block that this is in may have to be read first.
+#[test]
+fn reads_change_no_access_times_below() {
+    let world = World::new(1);
+    let placement = world.open();
+    let taken = placement.take(ino(42)).unwrap();
+    taken.file.write_all_at(&[7; 4096], 0).unwrap();
+    let long_ago = cofs_types::Timestamp::new(1000, 0).unwrap();
+    for write in [true, false] {
+        let object = placement.open_object(taken.id, write).unwrap();
+        for file in [taken.file.file(), object.file()] {
+            let times = std::fs::FileTimes::new().set_accessed(std::time::SystemTime::UNIX_EPOCH);
+            file.set_times(times).unwrap();
+        }
+        let mut bytes = [0; 4096];
+        assert_eq!(taken.file.read_at(&mut bytes, 0).unwrap(), 4096);
+        assert_eq!(object.read_at(&mut bytes, 0).unwrap(), 4096);
+        assert!(object.stat().unwrap().atime < long_ago);
+    }
+}

@@ -17,11 +17,13 @@
 //! Reads go down: the intake; the record cache ([`records`]), where the intake's small records go when they leave it; RocksDB.
 //! Commits touch the first alone.
 //!
-//! A reader who is impatient (`cofs_wait`) gets what is in memory, the kernel's included, and else an error ([`impatient`]).
+//! A reader who is impatient (`cofs_wait`) gets what is in memory, the kernel's included, and else an error ([`impatient`]). No
+//! read changes access times below, which may have to be waited for as well ([`access_times`]).
 //!
 //! Guards are checked by the one that writes the journal. A guard that all commits carry (a fence) is read once, and holds until a
 //! commit changes its key.
 
+mod access_times;
 mod background;
 mod below;
 mod doubt;

@@ -33,10 +33,12 @@ impl<M: MetadataDriver> Cofs<M> {
         self.change_by(ctx, &target, &mut *target.exclusive().await).await?;
         let len = len.min(limits::COPY_BYTES_MAX).min(limits::FILE_BYTES_MAX - to.2);
         let len = len.min(self.left_to_copy(from.0, from.2).await?);
-        match self.copy_below((&source, from.2), (&target, to.2), len).await? {
-            Some(copied) => Ok(copied),
-            None => self.copy_by_hand((&source, from.2), (&target, to.2), len).await,
-        }
+        let copied = match self.copy_below((&source, from.2), (&target, to.2), len).await? {
+            Some(copied) => copied,
+            None => self.copy_by_hand((&source, from.2), (&target, to.2), len).await?,
+        };
+        self.was_read(&source, from.1, copied).await;
+        Ok(copied)
     }
 
     /// Bytes from `offset` to the end of the source.

@@ -24,10 +24,15 @@ impl<M: MetadataDriver> Cofs<M> {
     ) -> FsResult<usize> {
         let inode = self.opened_by(ino, handle).await?;
         let count = reading!(self.read_open(&inode, offset, into))?;
-        if count > 0 && inode.atime_due() && !Handle::from_id(handle).no_atime() {
-            self.touch(&inode).await;
-        }
+        self.was_read(&inode, handle, count as u64).await;
         Ok(count)
+    }
+
+    /// So many bytes were read by `handle`: records that, where it is due.
+    pub(crate) async fn was_read(&self, inode: &OpenInode, handle: HandleId, count: u64) {
+        if count > 0 && inode.atime_due() && !Handle::from_id(handle).no_atime() {
+            self.touch(inode).await;
+        }
     }
 
     /// Reads from a file that the caller has open.
