@@ -388,6 +388,28 @@ fn in_the_background_the_volume_is_mounted_anew() {
     wait_for("its end", || !is_alive(supervisor));
 }
 
+/// Who unmounts what nobody serves does not want it back.
+#[test]
+fn what_is_unmounted_while_nobody_serves_stays_so() {
+    let root = scratch();
+    let store = format(&root);
+    let dir = root.path().join("mount");
+    fs::create_dir(&dir).unwrap();
+    let words = dir.to_str().unwrap();
+    assert!(cofs(&["mount", "-d", &store, words]).status().unwrap().success());
+    let supervisor = pid(&dir, "supervisor");
+    // It cannot do anything meanwhile.
+    kill_process(supervisor, Signal::STOP).unwrap();
+    kill(&dir);
+    wait_for("a dead mount", || rustix::fs::statfs(&dir).is_err());
+    run(&["umount", words]);
+    kill_process(supervisor, Signal::CONT).unwrap();
+    wait_for("its end", || !is_alive(supervisor));
+    assert!(!fs::read_to_string("/proc/self/mountinfo").unwrap().contains(words));
+    // In order: the volume is free.
+    run(&["fsck", &store]);
+}
+
 #[test]
 fn whoever_is_not_to_be_watched_over_is_not() {
     let root = scratch();

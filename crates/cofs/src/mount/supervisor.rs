@@ -7,10 +7,13 @@
 //! ```text
 //! supervisor ── parcel of the one before, or nothing ─►  the child, on its standard input: one message
 //!            ◄─ keep PARCEL, ready, over ──────────────  each once, in this order
+//!            ◄─ replacing, ready, over ────────────────  where nothing is kept, from the second child on
 //! ```
 //!
 //! - A child that dies again and again, moments after its start, is given up: its mount is taken away, so that none stays that
 //!   nobody serves.
+//! - Where nothing is kept the dead mount stays until the next child makes another in its place. If somebody has taken it away by then, nobody
+//!   wants that any more. (A child says that it is about to replace it, as the next one would not find it if this one died of that.)
 //! - SIGTERM and SIGINT go to the child, which unmounts. SIGUSR2 has it end without that, and the program that stands at our path by
 //!   now go on: an upgrade. (It is ended by SIGKILL, which loses nothing: that is what all this is for.)
 //! - If the supervisor is killed, the child unmounts.
@@ -68,9 +71,12 @@ const DESCRIPTORS_MAX: usize = 4;
 const KEEP: u8 = b'K';
 const READY: u8 = b'R';
 const OVER: u8 = b'O';
+const REPLACING: u8 = b'T';
 // And of the one that a child finds: then its life, and in the parcel what it goes on with, if there is anything.
 const PLAIN: u8 = b'P';
 const CAREFUL: u8 = b'C';
+/// No dead mount need be there: the one before has died while it replaced that.
+const REPLACED: u8 = b'M';
 
 /// What one child leaves to the next.
 #[derive(Debug, Default)]
@@ -93,6 +99,8 @@ pub struct Line {
     socket: OwnedFd,
     /// One before this has served, and left nothing but a dead mount.
     replaces: bool,
+    /// And that has been there when this one began.
+    is_left: bool,
 }
 
 impl Line {
@@ -106,16 +114,27 @@ impl Line {
         let line = io::stdin().as_fd().try_clone_to_owned()?;
         rustix::stdio::dup2_stdin(daemon::null()?)?;
         let (head, parcel) = receive(line.as_fd())?.ok_or_else(gone)?;
-        let [careful, life @ ..] = head;
-        let (life, careful) = (u32::from_le_bytes(life), careful == CAREFUL);
+        let [kind, life @ ..] = head;
+        let life = u32::from_le_bytes(life);
         let goes_on = life > 0 && !parcel.words.is_empty();
-        let line = Self { socket: line, replaces: life > 0 && !goes_on };
+        let line = Self { socket: line, replaces: life > 0 && !goes_on, is_left: kind != REPLACED };
+        let careful = kind == CAREFUL;
         Ok(Some((line, goes_on.then_some(Inheritance { life, careful, parcel }))))
     }
 
     /// Whether the mount is to take the place of a dead one.
     pub fn replaces(&self) -> bool {
         self.replaces
+    }
+
+    /// Whether a dead mount must be there still: if not, somebody has taken it away since.
+    pub fn expects_dead(&self) -> bool {
+        self.replaces && self.is_left
+    }
+
+    /// From here on it may be gone, and no other be there yet.
+    pub fn replacing(&self) -> io::Result<()> {
+        send(self.socket.as_fd(), &[REPLACING], &Parcel::default())
     }
 
     /// From here on the mount outlives this process.
@@ -183,6 +202,8 @@ struct Told {
     kept: Option<Parcel>,
     ready: Option<Instant>,
     over: bool,
+    /// The dead mount of the one before may be gone.
+    replacing: bool,
 }
 
 /// How a child's end is to be taken.
@@ -309,7 +330,12 @@ impl Supervisor<'_> {
             .within("cannot speak with the process that is to serve")?;
         let mut child = self.spawn(theirs)?;
         let told = self.told();
-        let mut head = [if careful { CAREFUL } else { PLAIN }; HEAD_BYTES];
+        let kind = match (careful, told.replacing) {
+            (_, true) => REPLACED,
+            (true, false) => CAREFUL,
+            (false, false) => PLAIN,
+        };
+        let mut head = [kind; HEAD_BYTES];
         head[1..].copy_from_slice(&life.to_le_bytes());
         match send(ours.as_fd(), &head, told.kept.as_ref().unwrap_or(&Parcel::default())) {
             // One that has ended already cannot hear us; its end will be seen.
@@ -349,6 +375,7 @@ impl Supervisor<'_> {
         while let Ok(Some((head, parcel))) = receive(line) {
             match head[0] {
                 KEEP => self.told().kept = Some(parcel),
+                REPLACING => self.told().replacing = true,
                 READY => self.serves(),
                 OVER => {
                     let mut told = self.told();
@@ -360,7 +387,10 @@ impl Supervisor<'_> {
     }
 
     fn serves(&self) {
-        self.told().ready = Some(Instant::now());
+        {
+            let mut told = self.told();
+            (told.ready, told.replacing) = (Some(Instant::now()), false);
+        }
         notify("READY=1", &format!("Serving {}", self.shown));
         if daemon::is_background()
             && let Err(error) = daemon::detach().and_then(|()| daemon::ready(self.log))
@@ -432,7 +462,8 @@ mod tests {
     use super::*;
 
     fn told(kept: bool, ready: bool, over: bool) -> Told {
-        Told { kept: kept.then(Parcel::default), ready: ready.then(Instant::now), over }
+        let (kept, ready) = (kept.then(Parcel::default), ready.then(Instant::now));
+        Told { kept, ready, over, replacing: false }
     }
 
     #[test]

@@ -97,6 +97,11 @@ pub fn run(args: &Args) -> Done<ExitCode> {
     // A dead mount stays until the next is made, so that nobody comes upon what lies below.
     let replaces = line.as_ref().is_some_and(Line::replaces);
     let dir = if replaces { mountinfo::absolute(&args.dir)? } else { check_mount_point(&args.dir)? };
+    if let Some(line) = line.as_ref().filter(|line| line.expects_dead())
+        && was_taken_away(&dir)?
+    {
+        return line.over().within("cannot tell the supervisor").map(|()| ExitCode::SUCCESS);
+    }
     refuse_swapped(&args.store, &args.dir)?;
     if args.create {
         create_if_missing(&args.store)?;
@@ -160,6 +165,15 @@ fn parse_options(args: &Args) -> Done<MountOptions> {
 /// Read-only is taken at its word: the store is not written, and need not be writable.
 fn purpose(options: &MountOptions) -> Purpose {
     if options.read_only { Purpose::Look } else { Purpose::Change }
+}
+
+/// Whether the dead mount that this one was to replace is gone: who unmounts what is dead does not want it back.
+fn was_taken_away(dir: &Path) -> Done<bool> {
+    let is_gone = mountinfo::at(dir)?.is_none();
+    if is_gone {
+        tracing::info!(point = %dir.display(), "unmounted while nobody served");
+    }
+    Ok(is_gone)
 }
 
 fn check_mount_point(dir: &Path) -> Done<PathBuf> {
@@ -288,6 +302,12 @@ impl Service<'_> {
             Start::Mount(dir) if self.options.auto_unmount => Some(dead::watch(dir).within("auto_unmount")?),
             _ => None,
         };
+        if let Start::Mount(dir) = start
+            && !self.may_replace(dir)?
+        {
+            cofs_fs::run(fs.detach())?;
+            return self.over();
+        }
         let made = match start {
             Start::Mount(dir) => {
                 let hand_on = |handover, point: &Path| self.hand_on(handover, point, &locked);
@@ -314,10 +334,23 @@ impl Service<'_> {
         let served = self.serve_until_gone(mount, &mut locked, told, write_out);
         drop(fs);
         drop(locked);
-        if let Some(line) = self.line {
-            line.over().within("cannot tell the supervisor that the mount has ended")?;
-        }
+        self.over()?;
         served
+    }
+
+    /// Whether the mount that this one is to take the place of, if any, is there still, as none other is to be made else. From here on it may be gone.
+    fn may_replace(&self, dir: &Path) -> Done<bool> {
+        let Some(line) = self.line.filter(|line| line.replaces()) else { return Ok(true) };
+        if line.expects_dead() && was_taken_away(dir)? {
+            return Ok(false);
+        }
+        line.replacing().within("cannot tell the supervisor that the mount is made anew")?;
+        Ok(true)
+    }
+
+    fn over(&self) -> Done {
+        let Some(line) = self.line else { return Ok(()) };
+        line.over().within("cannot tell the supervisor that the mount has ended")
     }
 
     /// From the mount made to the mount gone.
