@@ -3,6 +3,7 @@
 //! With `CAP_SYS_ADMIN` the mount is made here; without, `fusermount3` (set-uid) makes it and passes the
 //! descriptor back over a socket. Both report what is wrong in words that say what to do.
 
+mod beneath;
 mod error;
 
 use std::{
@@ -70,8 +71,8 @@ pub struct MountOptions {
     pub dir_sync: bool,
     /// Mount over a directory that has entries: they are hidden while the mount stands.
     pub non_empty: bool,
-    /// Where a mount of this type stands that nobody serves any more, this one takes its place; the directory below is seen between them for no
-    /// longer than two calls take, and not looked into.
+    /// Where a mount of this type stands that nobody serves any more, this one takes its place. Nobody sees the directory below between them; where
+    /// the kernel cannot do that for us (before Linux 6.5; without `CAP_SYS_ADMIN`) it is seen for as long as two calls take. It is not looked into.
     pub replaces_dead: bool,
     /// Workers on `/dev/fuse`; `None`: one per CPU, or over a network one for each request in hand. With fewer there they do not wait themselves.
     pub threads: Option<usize>,
@@ -149,6 +150,12 @@ pub fn check(point: &Path, options: &MountOptions) -> Result<(), MountError> {
 
 /// Checks the mount point and mounts a fresh connection on it. Returns the connection and the resolved point.
 pub(crate) fn attach(point: &Path, options: &MountOptions) -> Result<(OwnedFd, PathBuf), MountError> {
+    if options.replaces_dead
+        && privileged()
+        && let Some(connection) = beneath::replace_dead(point, options)?
+    {
+        return Ok((connection, point.to_owned()));
+    }
     let replaced = options.replaces_dead && take_away_dead(point, &options.fs_type())?;
     let point = if replaced { point.to_owned() } else { check_point(point, options)? };
     let connection =
@@ -205,8 +212,13 @@ pub(crate) fn is_dead_mount(point: &Path, fs_type: &str) -> bool {
     mounted_as(point).is_ok_and(|kind| kind.as_deref() == Some(fs_type)) && is_dead(point)
 }
 
-/// The type of the file system whose root stands at `point`, from the mount table; the topmost where several do.
+/// The type of the file system whose root stands at `point`; the topmost where several do.
 fn mounted_as(point: &Path) -> io::Result<Option<String>> {
+    Ok(all_mounted(point)?.pop())
+}
+
+/// The types of all whose roots stand at `point`, from the mount table, the topmost last.
+fn all_mounted(point: &Path) -> io::Result<Vec<String>> {
     let table = std::fs::read("/proc/self/mountinfo")?;
     let kind = |line: &[u8]| {
         let mut fields = line.split(|byte| *byte == b' ');
@@ -214,7 +226,7 @@ fn mounted_as(point: &Path) -> io::Result<Option<String>> {
         let kind = fields.skip_while(|field| *field != b"-").nth(1)?;
         (at == point.as_os_str().as_encoded_bytes()).then(|| String::from_utf8_lossy(kind).into_owned())
     };
-    Ok(table.split(|byte| *byte == b'\n').filter_map(kind).next_back())
+    Ok(table.split(|byte| *byte == b'\n').filter_map(kind).collect())
 }
 
 /// Undoes the mount table's octal escapes (proc(5)).

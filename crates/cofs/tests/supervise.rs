@@ -8,13 +8,14 @@ use std::{
     os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt},
     path::Path,
     process::{Child, Command},
+    sync::atomic::{AtomicU32, Ordering::Relaxed},
     thread::sleep,
     time::{Duration, Instant},
 };
 
 use common::{Mounted, cofs, format, path_str, run, scratch, uring_can_be_had, wait_for};
 use rustix::{
-    fs::{AtFlags, CWD},
+    fs::{AtFlags, CWD, StatxFlags, statx},
     process::{Pid, Signal, kill_process, test_kill_process},
 };
 use serde_json::Value;
@@ -350,6 +351,19 @@ fn over_io_uring_the_volume_is_mounted_anew() {
     mounted.unmount();
 }
 
+/// Of what stands at `dir`, which nobody is asked for.
+fn device(dir: &Path) -> (u32, u32) {
+    let found = statx(CWD, dir, AtFlags::STATX_DONT_SYNC, StatxFlags::TYPE).unwrap();
+    (found.stx_dev_major, found.stx_dev_minor)
+}
+
+fn is_linux(major: u32, minor: u32) -> bool {
+    let uname = rustix::system::uname();
+    let release = uname.release().to_string_lossy();
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map_while(|number| number.parse().ok());
+    (numbers.next(), numbers.next()) >= (Some(major), Some(minor))
+}
+
 /// Nobody else watches over it.
 #[test]
 fn in_the_background_the_volume_is_mounted_anew() {
@@ -359,6 +373,7 @@ fn in_the_background_the_volume_is_mounted_anew() {
     fs::create_dir(&from).unwrap();
     let dir = root.path().join("mount");
     fs::create_dir(&dir).unwrap();
+    let below = device(&dir);
     let mut command = cofs(&["mount", "-d", &store, dir.to_str().unwrap()]);
     assert!(command.current_dir(&from).status().unwrap().success());
     fs::remove_dir(&from).unwrap();
@@ -367,16 +382,26 @@ fn in_the_background_the_volume_is_mounted_anew() {
     let passthrough = told["mount"]["passthrough"].clone();
     assert_eq!((&told["mount"]["survives"], &told["mount"]["life"]), (&false.into(), &0.into()));
     let open = fs::File::create(mounted.path("open")).unwrap();
-    // The directory below, which lies open for an instant, may have got something by then.
+    let seen_below = AtomicU32::new(0);
     std::thread::scope(|scope| {
-        scope.spawn(|| {
+        let at_work = |work: &dyn Fn()| {
             let begun = Instant::now();
             while begun.elapsed() < 5 * A_LIFE {
-                (0..100).for_each(|at| drop(fs::write(mounted.path(&format!("at-work-{at}")), "x")));
+                work();
             }
-        });
+        };
+        // The directory below, which may lie open for an instant, may have got something by then.
+        let write = || (0..100).for_each(|at| drop(fs::write(mounted.path(&format!("at-work-{at}")), "x")));
+        scope.spawn(move || at_work(&write));
+        let look = || {
+            seen_below.fetch_add(u32::from(device(&mounted.dir) == below), Relaxed);
+        };
+        scope.spawn(move || at_work(&look));
         is_mounted_anew(&mounted);
     });
+    if rustix::process::geteuid().is_root() && is_linux(6, 5) {
+        assert_eq!(seen_below.into_inner(), 0);
+    }
     // What was open is not.
     assert!(open.metadata().is_err() && mounted.path("open").exists());
     drop(open);
