@@ -435,6 +435,25 @@ fn what_is_unmounted_while_nobody_serves_stays_so() {
     run(&["fsck", &store]);
 }
 
+/// However the mount point is named, and from wherever.
+#[test]
+fn a_mount_point_is_found_again_by_any_name() {
+    let root = scratch();
+    let store = format(&root);
+    let real = root.path().join("mount");
+    fs::create_dir(&real).unwrap();
+    std::os::unix::fs::symlink("mount", root.path().join("link")).unwrap();
+    let link = path_str(&root, "link/");
+    for (from, name) in [(root.path(), "./link"), (&real, "."), (&real, "../mount/"), (Path::new("/"), &link)]
+    {
+        let mut command = cofs(&["mount", "-d", &store, name]);
+        assert!(command.current_dir(from).status().unwrap().success(), "{name}");
+        let mounted = Mounted { store: store.clone(), dir: real.clone() };
+        is_mounted_anew(&mounted);
+        mounted.unmount();
+    }
+}
+
 #[test]
 fn whoever_is_not_to_be_watched_over_is_not() {
     let root = scratch();

@@ -27,7 +27,7 @@ use std::{
     io::{self, IoSlice, IoSliceMut},
     mem::MaybeUninit,
     os::{
-        fd::{AsFd, BorrowedFd, OwnedFd},
+        fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
         unix::process::{CommandExt, ExitStatusExt},
     },
     path::{Path, PathBuf},
@@ -38,6 +38,7 @@ use std::{
 };
 
 use rustix::{
+    fs::{Mode, OFlags},
     io::Errno,
     net::{
         AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
@@ -53,7 +54,8 @@ use signal_hook::{
 use super::{daemon, dead, notify::notify};
 use crate::failure::{Done, EXIT_FAILED, Failure, Within};
 
-/// Marks a child, whose standard input is the line to us.
+/// Marks a child, whose standard input is the line to us. Its value is the mount point, as the first child found it: where a dead mount stands there,
+/// not every name leads to it any more.
 const MARK: &str = "COFS_SUPERVISED";
 /// One that has served for less has not lived: what comes again, and may be what they die of, comes at once.
 const LIFE_MIN: Duration = Duration::from_millis(100);
@@ -97,6 +99,7 @@ pub struct Inheritance {
 /// The child's end of the line.
 pub struct Line {
     socket: OwnedFd,
+    point: PathBuf,
     /// One before this has served, and left nothing but a dead mount.
     replaces: bool,
     /// And that has been there when this one began.
@@ -107,9 +110,7 @@ impl Line {
     /// In a process that was started by a supervisor: the line, and what there is to go on with. Errors: those of the socket; the supervisor has
     /// gone.
     pub fn open() -> io::Result<Option<(Self, Option<Inheritance>)>> {
-        if std::env::var_os(MARK).is_none() {
-            return Ok(None);
-        }
+        let Some(point) = std::env::var_os(MARK).map(PathBuf::from) else { return Ok(None) };
         rustix::process::set_parent_process_death_signal(Some(Signal::TERM))?;
         let line = io::stdin().as_fd().try_clone_to_owned()?;
         rustix::stdio::dup2_stdin(daemon::null()?)?;
@@ -117,7 +118,8 @@ impl Line {
         let [kind, life @ ..] = head;
         let life = u32::from_le_bytes(life);
         let goes_on = life > 0 && !parcel.words.is_empty();
-        let line = Self { socket: line, replaces: life > 0 && !goes_on, is_left: kind != REPLACED };
+        let (replaces, is_left) = (life > 0 && !goes_on, kind != REPLACED);
+        let line = Self { socket: line, point, replaces, is_left };
         let careful = kind == CAREFUL;
         Ok(Some((line, goes_on.then_some(Inheritance { life, careful, parcel }))))
     }
@@ -125,6 +127,11 @@ impl Line {
     /// Whether the mount is to take the place of a dead one.
     pub fn replaces(&self) -> bool {
         self.replaces
+    }
+
+    /// Where that stands.
+    pub fn point(&self) -> &Path {
+        &self.point
     }
 
     /// Whether a dead mount must be there still: if not, somebody has taken it away since.
@@ -219,11 +226,31 @@ enum Next {
 struct Supervisor<'a> {
     program: PathBuf,
     arguments: Vec<OsString>,
-    /// Where we were started: what the command line names is meant from there.
-    directory: PathBuf,
+    directory: Directory,
     log: Option<&'a File>,
+    point: &'a Path,
     shown: String,
     told: Mutex<Told>,
+}
+
+/// Where we were started: what the command line names is meant from there.
+struct Directory {
+    path: PathBuf,
+    /// Keeps it within reach. Only where it is needed: what is held open cannot be unmounted.
+    _held: Option<OwnedFd>,
+}
+
+impl Directory {
+    /// `point`: what will be mounted there may hide it.
+    fn current(point: &Path) -> io::Result<Self> {
+        let path = std::env::current_dir()?;
+        if !path.starts_with(point) {
+            return Ok(Self { path, _held: None });
+        }
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let held = rustix::fs::open(".", flags, Mode::empty())?;
+        Ok(Self { path: format!("/proc/self/fd/{}", held.as_raw_fd()).into(), _held: Some(held) })
+    }
 }
 
 /// Serves a mount at `point` by children of this program that are called as it was. Returns as they do when it ends.
@@ -232,8 +259,9 @@ pub fn supervise(point: &Path, log: Option<&File>) -> Done<ExitCode> {
     let supervisor = Supervisor {
         program: std::env::current_exe().within("cannot find this program to start it")?,
         arguments: std::env::args_os().collect(),
-        directory: std::env::current_dir().within("cannot find the current directory")?,
+        directory: Directory::current(point).within("cannot find the current directory")?,
         log,
+        point,
         shown: point.display().to_string(),
         told: Mutex::default(),
     };
@@ -248,9 +276,9 @@ pub fn supervise(point: &Path, log: Option<&File>) -> Done<ExitCode> {
             after(&told, life > 0 || lived.is_some(), wish, short_lives)
         };
         match next {
-            Next::End => return supervisor.end(end, point),
+            Next::End => return supervisor.end(end),
             Next::Again => {}
-            Next::GiveUp => return supervisor.give_up(&end, point, wish),
+            Next::GiveUp => return supervisor.give_up(&end, wish),
         }
         tracing::warn!(%end, life, point = supervisor.shown, "another process is to serve");
         pause(short_lives);
@@ -355,11 +383,11 @@ impl Supervisor<'_> {
         command
             .arg0(name)
             .args(rest)
-            .env(MARK, "1")
+            .env(MARK, self.point)
             // It is us whom the service manager has started, and hears.
             .env_remove("NOTIFY_SOCKET")
             .stdin(line);
-        let begun = command.current_dir(&self.directory).spawn().or_else(|error| {
+        let begun = command.current_dir(&self.directory.path).spawn().or_else(|error| {
             // A directory that is not there any more means nothing to absolute paths.
             if error.kind() == io::ErrorKind::NotFound {
                 command.current_dir("/").spawn()
@@ -400,7 +428,7 @@ impl Supervisor<'_> {
     }
 
     /// The child's end is ours.
-    fn end(&self, end: End, point: &Path) -> Done<ExitCode> {
+    fn end(&self, end: End) -> Done<ExitCode> {
         let status = match end {
             End::Exited(status) => status,
             End::NotBegun(failure) => return Err(failure),
@@ -408,15 +436,15 @@ impl Supervisor<'_> {
         if let Some(code) = status.code() {
             return Ok(ExitCode::from(u8::try_from(code).unwrap_or(EXIT_FAILED)));
         }
-        dead::take_away(point)?;
+        dead::take_away(self.point)?;
         Err(Failure::new(format!("the process that was to serve {} has ended ({status})", self.shown))
             .next("mount with --log debug to see why"))
     }
 
-    fn give_up(&self, end: &End, point: &Path, wish: Wish) -> Done<ExitCode> {
+    fn give_up(&self, end: &End, wish: Wish) -> Done<ExitCode> {
         // The last descriptor of the connection: the kernel aborts it.
         self.told().kept = None;
-        dead::take_away(point)?;
+        dead::take_away(self.point)?;
         let when = if wish == Wish::End { "while it closed" } else { "again and again" };
         let shown = &self.shown;
         Err(Failure::new(format!("the process that served {shown} has died {when} ({end}): it is unmounted"))

@@ -95,9 +95,12 @@ pub fn run(args: &Args) -> Done<ExitCode> {
     }
     let line = line.map(|(line, _)| line);
     // A dead mount stays until the next is made, so that nobody comes upon what lies below.
-    let replaces = line.as_ref().is_some_and(Line::replaces);
-    let dir = if replaces { mountinfo::absolute(&args.dir)? } else { check_mount_point(&args.dir)? };
-    if let Some(line) = line.as_ref().filter(|line| line.expects_dead())
+    let replacing = line.as_ref().filter(|line| line.replaces());
+    let dir = match replacing {
+        Some(line) => line.point().to_owned(),
+        None => check_mount_point(&args.dir)?,
+    };
+    if let Some(line) = replacing.filter(|line| line.expects_dead())
         && was_taken_away(&dir)?
     {
         return line.over().within("cannot tell the supervisor").map(|()| ExitCode::SUCCESS);
@@ -119,7 +122,7 @@ pub fn run(args: &Args) -> Done<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     // Before the volume is opened, which may take a while.
-    if !replaces {
+    if replacing.is_none() {
         let point_options =
             cofs_fuse::MountOptions { non_empty: options.non_empty, ..cofs_fuse::MountOptions::default() };
         cofs_fuse::check(&dir, &point_options)?;
