@@ -54,8 +54,8 @@ use signal_hook::{
 use super::{daemon, dead, notify::notify};
 use crate::failure::{Done, EXIT_FAILED, Failure, Within};
 
-/// Marks a child, whose standard input is the line to us. Its value is the mount point, as the first child found it: where a dead mount stands there,
-/// not every name leads to it any more.
+/// Marks a child, whose standard input is the line to us. Its value is the mount point, as it was found before anything stood there: by a dead mount
+/// not every name leads there any more.
 const MARK: &str = "COFS_SUPERVISED";
 /// One that has served for less has not lived: what comes again, and may be what they die of, comes at once.
 const LIFE_MIN: Duration = Duration::from_millis(100);
