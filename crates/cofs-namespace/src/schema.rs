@@ -10,6 +10,7 @@ mod header;
 mod inode;
 mod keys;
 mod marks;
+mod packed;
 mod shard;
 mod wire;
 mod xattrs;

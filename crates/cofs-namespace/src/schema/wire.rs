@@ -2,6 +2,8 @@
 
 use cofs_types::{FsError, FsResult, InodeId, Timestamp};
 
+use super::packed::{self, CONTINUES};
+
 /// Reads a record from its front. `what` names the record in the error.
 pub struct Reader<'a> {
     rest: &'a [u8],
@@ -46,20 +48,15 @@ impl<'a> Reader<'a> {
     }
 
     /// An unsigned LEB128 number in its shortest form.
+    #[inline]
     pub fn number(&mut self) -> FsResult<u64> {
-        let mut value = 0u64;
-        for shift in (0..64).step_by(7) {
-            let byte = self.byte()?;
-            let bits = u64::from(byte & 0x7f);
-            if bits << shift >> shift != bits || (byte == 0 && shift > 0) {
-                return Err(self.corrupt());
-            }
-            value |= bits << shift;
-            if byte & 0x80 == 0 {
-                return Ok(value);
-            }
+        if let [byte @ ..CONTINUES, rest @ ..] = self.rest {
+            self.rest = rest;
+            return Ok(u64::from(*byte));
         }
-        Err(self.corrupt())
+        let (number, len) = packed::first(self.rest).ok_or_else(|| self.corrupt())?;
+        self.rest = &self.rest[len..];
+        Ok(number)
     }
 
     pub fn number_u32(&mut self) -> FsResult<u32> {
@@ -92,12 +89,13 @@ impl<'a> Reader<'a> {
     }
 }
 
-pub fn put_number(out: &mut Vec<u8>, mut value: u64) {
-    while value >= 0x80 {
-        out.push(value as u8 | 0x80);
-        value >>= 7;
+#[inline]
+pub fn put_number(out: &mut Vec<u8>, value: u64) {
+    if value < u64::from(CONTINUES) {
+        out.push(value as u8);
+    } else {
+        packed::put(out, value);
     }
-    out.push(value as u8);
 }
 
 pub fn put_time(out: &mut Vec<u8>, time: Timestamp) {
