@@ -141,6 +141,14 @@ pub trait Engine: Send + Sync + 'static {
     /// The value of `key` as of the last commit.
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>, EngineError>;
 
+    /// The same for who has a place for the value, so that it needs none of its own: whether there is one. What `value` held is gone.
+    fn get_into(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool, EngineError> {
+        let found = self.get(key)?;
+        value.clear();
+        value.extend_from_slice(found.as_deref().unwrap_or_default());
+        Ok(found.is_some())
+    }
+
     /// Shows the values of `keys` where they stand, each once, in any order. For large values, which the caller copies to where it
     /// wants them, and which others cache in its stead: this engine keeps nothing of them that it has to read for that.
     fn show(&self, keys: &[&[u8]], see: Show<'_>) -> Result<(), EngineError> {

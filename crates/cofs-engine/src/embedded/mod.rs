@@ -197,6 +197,17 @@ impl Engine for EmbeddedEngine {
         self.get_in_memory(key).map_or_else(|| self.get_below(ticket, key), Ok)
     }
 
+    fn get_into(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool, EngineError> {
+        let ticket = self.records.ticket();
+        if let Some(there) = self.intake.get_into(key, value).or_else(|| self.records.get_into(key, value)) {
+            return Ok(there);
+        }
+        let found = self.get_below(ticket, key)?;
+        value.clear();
+        value.extend_from_slice(found.as_deref().unwrap_or_default());
+        Ok(found.is_some())
+    }
+
     fn show(&self, keys: &[&[u8]], see: Show<'_>) -> Result<(), EngineError> {
         let mut missing = SmallVec::<[_; 4]>::new();
         for (at, key) in keys.iter().enumerate() {

@@ -116,8 +116,8 @@ struct Spot {
 }
 
 impl Bucket {
-    /// The value of `key` in a place: `None` if another key has it, or if it is being changed.
-    fn read(&self, place: usize, key: &[u8]) -> Option<Option<Bytes>> {
+    /// What `see` makes of the value of `key` in a place: `None` if another key has it, or if it is being changed.
+    fn read<T>(&self, place: usize, key: &[u8], see: impl FnOnce(Option<&[u8]>) -> T) -> Option<T> {
         let words = &self.places[place];
         let head = words[0].load(Ordering::Relaxed);
         let (key_len, value_len) = (head & 0xff, head >> LENGTH_BITS);
@@ -132,7 +132,7 @@ impl Bucket {
             *eight = word.load(Ordering::Relaxed).to_le_bytes();
         }
         let (found, value) = payload[..bytes].split_at(key.len());
-        (found == key).then(|| present.then(|| Bytes::copy_from_slice(value)))
+        (found == key).then(|| see(present.then_some(value)))
     }
 
     fn write(&self, place: usize, packed: &Packed) {
@@ -178,7 +178,7 @@ struct Changing<'a> {
 
 impl Changing<'_> {
     fn find(&self, tag: u64, key: &[u8]) -> Option<usize> {
-        self.bucket.candidates(tag).find(|&place| self.bucket.read(place, key).is_some())
+        self.bucket.candidates(tag).find(|&place| self.bucket.read(place, key, |_| ()).is_some())
     }
 
     /// At `place`, where the key has one.
@@ -289,10 +289,25 @@ impl Records {
 
     /// `Some(None)`: the key is known to be absent. To be asked when the intake does not have the key.
     pub(super) fn get(&self, key: &[u8]) -> Option<Option<Bytes>> {
+        self.see(key, |value| value.map(Bytes::copy_from_slice))
+    }
+
+    /// As [`get`](Self::get), for who has a place for the value: whether there is one.
+    pub(super) fn get_into(&self, key: &[u8], into: &mut Vec<u8>) -> Option<bool> {
+        self.see(key, |value| {
+            into.clear();
+            into.extend_from_slice(value.unwrap_or_default());
+            value.is_some()
+        })
+    }
+
+    /// What `see` made last is true; what before, it may have been shown while it was changed.
+    fn see<T>(&self, key: &[u8], mut see: impl FnMut(Option<&[u8]>) -> T) -> Option<T> {
         let Spot { bucket: index, tag } = self.spot(key);
         let bucket = &self.buckets[index];
         let before = bucket.sequence.load(Ordering::Acquire);
-        let found = bucket.candidates(tag).find_map(|place| Some((place, bucket.read(place, key)?)));
+        let found =
+            bucket.candidates(tag).find_map(|place| Some((place, bucket.read(place, key, &mut see)?)));
         fence(Ordering::Acquire);
         let stood = before & 1 == 0 && bucket.sequence.load(Ordering::Relaxed) == before;
         let tally = &self.tallies[index % TALLIES];

@@ -15,20 +15,21 @@ use parking_lot::{Mutex, RwLock};
 
 use super::{
     filter::{Filter, KeyHash},
+    rank::Rank,
     record::Logged,
-    values::{Pool, Values},
+    values::{Kept, Pool, Values},
 };
-use crate::{Bytes, Change, Key};
+use crate::{Bytes, Change};
 
 struct Version {
     /// The commit that made it.
     commit: u64,
-    value: Option<Bytes>,
+    value: Option<Kept>,
     older: Option<Box<Version>>,
 }
 
 struct Table {
-    versions: BTreeMap<Key, Version>,
+    versions: BTreeMap<Rank, Version>,
     /// After `versions`, which refer to it.
     values: Values,
     commits: u64,
@@ -58,7 +59,7 @@ impl Table {
         Self { versions: BTreeMap::new(), values, commits: 0, entries_bytes: 0, removals: 0, replayed: false }
     }
 
-    fn put(&mut self, key: Key, value: Option<&Bytes>, scans: &[u64]) {
+    fn put(&mut self, key: Rank, value: Option<&Bytes>, scans: &[u64]) {
         let commit = self.commits;
         self.removals += usize::from(value.is_none());
         let value = value.map(|value| self.values.keep(value));
@@ -86,8 +87,8 @@ impl Table {
     }
 }
 
-fn entry_bytes(value: Option<&Bytes>) -> usize {
-    ENTRY_OVERHEAD_BYTES + value.map_or(0, Values::own_bytes)
+fn entry_bytes(value: Option<&Kept>) -> usize {
+    ENTRY_OVERHEAD_BYTES + value.map_or(0, Kept::own_bytes)
 }
 
 impl Version {
@@ -121,8 +122,8 @@ impl Memtable {
         for change in changes {
             self.filter.add(KeyHash::of(change.key()));
             match change {
-                Change::Put { key, value } => table.put(key.clone(), Some(value), &scans),
-                Change::Delete { key } => table.put(key.clone(), None, &scans),
+                Change::Put { key, value } => table.put(Rank::of(key), Some(value), &scans),
+                Change::Delete { key } => table.put(Rank::of(key), None, &scans),
             }
         }
     }
@@ -134,16 +135,30 @@ impl Memtable {
         table.replayed = true;
         for (key, value) in changes {
             self.filter.add(KeyHash::of(key.as_slice()));
-            table.put(key, value.as_ref(), &[]);
+            table.put(Rank::of(&key), value.as_ref(), &[]);
         }
     }
 
     /// `Some(None)`: deleted here. `hash` is the key's.
-    pub(super) fn get(&self, hash: KeyHash, key: &[u8]) -> Option<Option<Bytes>> {
+    pub(super) fn get(&self, hash: KeyHash, key: &Rank) -> Option<Option<Bytes>> {
+        self.see(hash, key, |values, kept| kept.map(|kept| values.lend(kept)))
+    }
+
+    /// As [`get`](Self::get), for who has a place for the value: whether there is one, and it has taken that place.
+    pub(super) fn get_into(&self, hash: KeyHash, key: &Rank, value: &mut Vec<u8>) -> Option<bool> {
+        self.see(hash, key, |values, kept| {
+            value.clear();
+            value.extend_from_slice(kept.map_or(&[], |kept| values.bytes_of(kept)));
+            kept.is_some()
+        })
+    }
+
+    fn see<T>(&self, hash: KeyHash, key: &Rank, see: impl FnOnce(&Values, Option<&Kept>) -> T) -> Option<T> {
         if !self.filter.may_have(hash) {
             return None;
         }
-        self.table.read().versions.get(key).map(|version| version.value.as_ref().map(Values::lend))
+        let table = self.table.read();
+        table.versions.get(key).map(|version| see(&table.values, version.value.as_ref()))
     }
 
     /// Bytes in memory, estimated.
@@ -174,7 +189,9 @@ impl Memtable {
         mut visit: impl FnMut(&[u8], Option<&[u8]>) -> Result<(), E>,
     ) -> Result<(), E> {
         let table = self.table.read();
-        table.versions.iter().try_for_each(|(key, version)| visit(key, version.value.as_deref()))
+        table.versions.iter().try_for_each(|(key, version)| {
+            visit(&key.key(), version.value.as_ref().map(|kept| table.values.bytes_of(kept)))
+        })
     }
 }
 
@@ -185,8 +202,8 @@ pub(super) struct Cursor {
     /// Pairs read ahead; so no lock is held while their visitor works.
     ahead: VecDeque<Logged>,
     /// Where reading goes on; `None` at the end.
-    from: Option<Bound<Key>>,
-    end: Key,
+    from: Option<Bound<Rank>>,
+    end: Rank,
     chunk: usize,
 }
 
@@ -200,8 +217,8 @@ impl Cursor {
             memtable.scans.lock().push(table.commits);
             table.commits
         };
-        let from = Some(Bound::Included(Key::from_slice(start)));
-        let end = Key::from_slice(end);
+        let from = Some(Bound::Included(Rank::of(start)));
+        let end = Rank::of(end);
         Self { memtable, state, ahead: VecDeque::new(), from, end, chunk: Self::CHUNK_MIN }
     }
 
@@ -220,11 +237,11 @@ impl Cursor {
     fn read_ahead(&mut self) {
         let Some(from) = self.from.take() else { return };
         let table = self.memtable.table.read();
-        let from = from.as_ref().map(|key| key.as_slice());
-        let pairs = table.versions.range::<[u8], _>((from, Bound::Excluded(self.end.as_slice())));
+        let pairs = table.versions.range((from.as_ref(), Bound::Excluded(&self.end)));
         for (key, version) in pairs {
             let Some(version) = version.at(self.state) else { continue };
-            self.ahead.push_back((key.clone(), version.value.clone()));
+            let value = version.value.as_ref().map(|kept| table.values.lend(kept));
+            self.ahead.push_back((key.key(), value));
             if self.ahead.len() == self.chunk {
                 self.from = Some(Bound::Excluded(key.clone()));
                 self.chunk = (self.chunk * 4).min(Self::CHUNK_MAX);
@@ -284,11 +301,11 @@ mod tests {
         assert_eq!(all(second), pairs(&[("a", "2"), ("b", "2"), ("c", "2")]));
         put(&memtable, "b", "4");
         assert_eq!(
-            memtable.table.read().versions[&b"b"[..]].older.as_ref().map(|_| ()),
+            memtable.table.read().versions[&Rank::of(b"b")].older.as_ref().map(|_| ()),
             None,
             "nobody looks any more"
         );
-        let get = |key: &[u8]| memtable.get(KeyHash::of(key), key);
+        let get = |key: &[u8]| memtable.get(KeyHash::of(key), &Rank::of(key));
         assert_eq!((get(b"a"), get(b"z")), (Some(None), None));
     }
 

@@ -20,6 +20,7 @@ mod filter;
 mod mapping;
 mod memtable;
 mod pace;
+mod rank;
 mod record;
 mod recovery;
 mod segment;
@@ -47,6 +48,7 @@ use self::{
     filter::KeyHash,
     memtable::Cursor,
     pace::Pace,
+    rank::Rank,
     record::Record,
     segment::{Header, Segment, Tail},
     space::Space,
@@ -395,8 +397,14 @@ impl Intake {
 
     /// `Some(None)`: known to be absent. `None`: what is below knows.
     pub(super) fn get(&self, key: &[u8]) -> Option<Option<Bytes>> {
-        let hash = KeyHash::of(key);
-        self.layers.read().iter().find_map(|layer| layer.memtable.get(hash, key))
+        let (hash, key) = (KeyHash::of(key), Rank::of(key));
+        self.layers.read().iter().find_map(|layer| layer.memtable.get(hash, &key))
+    }
+
+    /// As [`get`](Self::get), for who has a place for the value: whether there is one.
+    pub(super) fn get_into(&self, key: &[u8], value: &mut Vec<u8>) -> Option<bool> {
+        let (hash, key) = (KeyHash::of(key), Rank::of(key));
+        self.layers.read().iter().find_map(|layer| layer.memtable.get_into(hash, &key, value))
     }
 
     /// Looks at one state of the layers and of what `below` opens: cursors of the layers, newest first.

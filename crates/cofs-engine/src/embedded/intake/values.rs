@@ -13,9 +13,9 @@ use crate::Bytes;
 
 const PIECE_BYTES: usize = 1 << 18;
 /// Larger values have memory of their own: they would leave too much of a piece unused.
-const SHARED_BYTES_MAX: usize = PIECE_BYTES / 8;
+const PIECE_SHARE_MAX: usize = PIECE_BYTES / 8;
 /// What is smaller is copied for who asks for it, as cheaply as shared, so that nobody keeps a piece for a few bytes of it.
-const LENT_BYTES_MIN: usize = 1 << 10;
+const SHARED_BYTES_MIN: usize = 1 << 10;
 
 /// Pieces that wait to be used again.
 #[derive(Default)]
@@ -52,48 +52,81 @@ impl Pool {
 /// The values of one memtable; dropped after all that refers to them, it gives its pieces to the pool.
 pub(super) struct Values {
     pool: Arc<Pool>,
-    /// What is left of each; the last one is being filled.
-    pieces: Vec<BytesMut>,
+    /// Full of small ones; the last one is being filled.
+    small: Vec<BytesMut>,
+    /// What is left of each behind those that are shared; the last one is being filled.
+    shared: Vec<BytesMut>,
+}
+
+/// Where a value stands.
+#[derive(Debug)]
+pub(super) enum Kept {
+    Small { piece: u32, at: u32, len: u32 },
+    Shared(Bytes),
+}
+
+impl Kept {
+    /// What it takes beside the pieces.
+    pub(super) fn own_bytes(&self) -> usize {
+        match self {
+            Self::Shared(value) if value.len() > PIECE_SHARE_MAX => value.len(),
+            _ => 0,
+        }
+    }
 }
 
 impl Values {
     pub(super) fn new(pool: Arc<Pool>) -> Self {
-        Self { pool, pieces: Vec::new() }
+        Self { pool, small: Vec::new(), shared: Vec::new() }
     }
 
     /// A copy that stands here.
-    pub(super) fn keep(&mut self, value: &Bytes) -> Bytes {
-        if value.len() > SHARED_BYTES_MAX {
-            return value.clone();
+    pub(super) fn keep(&mut self, value: &Bytes) -> Kept {
+        if value.len() > PIECE_SHARE_MAX {
+            return Kept::Shared(value.clone());
         }
-        if self.pieces.last().is_none_or(|piece| piece.capacity() < value.len()) {
-            self.pieces.push(self.pool.take());
+        let small = value.len() < SHARED_BYTES_MIN;
+        let pieces = if small { &mut self.small } else { &mut self.shared };
+        if pieces.last().is_none_or(|piece| piece.capacity() - piece.len() < value.len()) {
+            pieces.push(self.pool.take());
         }
-        let last = self.pieces.len() - 1;
-        let piece = &mut self.pieces[last];
+        let last = pieces.len() - 1;
+        let piece = &mut pieces[last];
+        let at = piece.len();
         piece.extend_from_slice(value);
-        piece.split().freeze()
+        if small {
+            // All of these are far below 4 Gi.
+            Kept::Small { piece: last as u32, at: at as u32, len: value.len() as u32 }
+        } else {
+            Kept::Shared(piece.split().freeze())
+        }
+    }
+
+    /// The bytes of one that was kept here.
+    pub(super) fn bytes_of<'a>(&'a self, kept: &'a Kept) -> &'a [u8] {
+        match kept {
+            Kept::Small { piece, at, len } => &self.small[*piece as usize][*at as usize..][..*len as usize],
+            Kept::Shared(value) => value,
+        }
+    }
+
+    /// For a reader, who may keep it.
+    pub(super) fn lend(&self, kept: &Kept) -> Bytes {
+        match kept {
+            Kept::Small { .. } => Bytes::copy_from_slice(self.bytes_of(kept)),
+            Kept::Shared(value) => value.clone(),
+        }
     }
 
     /// Of all pieces.
     pub(super) fn bytes(&self) -> usize {
-        self.pieces.len() * PIECE_BYTES
-    }
-
-    /// What a value that was kept takes beside the pieces.
-    pub(super) fn own_bytes(kept: &Bytes) -> usize {
-        if kept.len() > SHARED_BYTES_MAX { kept.len() } else { 0 }
-    }
-
-    /// For a reader, who may keep it.
-    pub(super) fn lend(value: &Bytes) -> Bytes {
-        if value.len() < LENT_BYTES_MIN { Bytes::copy_from_slice(value) } else { value.clone() }
+        (self.small.len() + self.shared.len()) * PIECE_BYTES
     }
 }
 
 impl Drop for Values {
     fn drop(&mut self) {
-        self.pool.give(self.pieces.drain(..));
+        self.pool.give(self.small.drain(..).chain(self.shared.drain(..)));
     }
 }
 
@@ -110,12 +143,13 @@ mod tests {
         let pool = Arc::new(Pool::default());
         for round in 0..3 {
             let mut values = Values::new(Arc::clone(&pool));
-            let lens = [0, 1, 100, 4096, SHARED_BYTES_MAX, SHARED_BYTES_MAX + 1, 60_000];
+            let lens = [0, 1, 100, 4096, PIECE_SHARE_MAX, PIECE_SHARE_MAX + 1, 60_000];
             let lens: Vec<_> = lens.iter().cycle().take(100).copied().collect();
             let kept: Vec<_> =
                 (0..).zip(&lens).map(|(n, &len)| values.keep(&value(len, n ^ round))).collect();
             for ((n, &len), kept) in (0..).zip(&lens).zip(kept) {
-                assert_eq!(kept, value(len, n ^ round));
+                assert_eq!(values.bytes_of(&kept), value(len, n ^ round));
+                assert_eq!(values.lend(&kept), value(len, n ^ round));
             }
         }
     }
@@ -130,12 +164,13 @@ mod tests {
             (kept, values)
         };
         let (kept, mut values) = fill();
-        let lent = Values::lend(&kept[0]);
-        let copied = Values::lend(&values.keep(&value(10, 9)));
+        let lent = values.lend(&kept[0]);
+        let small = values.keep(&value(10, 9));
+        let copied = values.lend(&small);
         drop((kept, values));
         let places = || pool.0.lock().iter().map(|piece| piece.as_ptr()).collect::<Vec<_>>();
         let before = places();
-        assert_eq!(before.len(), 2, "who has a large value has its piece, who has a small one has a copy");
+        assert_eq!(before.len(), 3, "who has a large value has its piece, who has a small one has a copy");
         drop(fill());
         assert!(before.iter().all(|place| places().contains(place)));
         assert_eq!((lent, copied), (value(4096, 7), value(10, 9)));
