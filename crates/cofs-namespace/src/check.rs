@@ -178,7 +178,7 @@ impl<'a> Checker<'a> {
 }
 
 fn decode_inode(value: &[u8]) -> FsResult<Inode> {
-    Inode::decode(&bytes::Bytes::copy_from_slice(value))
+    Inode::decode(value)
 }
 
 /// One check under way.

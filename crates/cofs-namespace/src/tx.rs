@@ -124,32 +124,37 @@ impl<'a> Tx<'a> {
 
     /// The value of `key`, this transaction's own change included. The commit makes sure it is still so.
     pub fn get(&mut self, key: &[u8]) -> FsResult<Option<Bytes>> {
-        self.get_unless(key, || false)
+        self.see(key, |value| Ok(value.map(Bytes::copy_from_slice)))
     }
 
-    /// As [`get`](Self::get); where the key is known to be `absent`, which is asked once its version is noted, nothing is read.
-    pub fn get_unless(&mut self, key: &[u8], absent: impl FnOnce() -> bool) -> FsResult<Option<Bytes>> {
+    /// As [`get`](Self::get): what `see` makes of the value, where it stands.
+    pub fn see<T>(&mut self, key: &[u8], see: impl FnOnce(Option<&[u8]>) -> FsResult<T>) -> FsResult<T> {
+        self.see_unless(key, || false, see)
+    }
+
+    /// As [`see`](Self::see); where the key is known to be `absent`, which is asked once its version is noted, nothing is read.
+    pub fn see_unless<T>(
+        &mut self,
+        key: &[u8],
+        absent: impl FnOnce() -> bool,
+        see: impl FnOnce(Option<&[u8]>) -> FsResult<T>,
+    ) -> FsResult<T> {
         for change in self.changes.iter().rev() {
             match change {
-                Change::Put { key: k, value } if k.as_slice() == key => return Ok(Some(value.clone())),
-                Change::Delete { key: k } if k.as_slice() == key => return Ok(None),
+                Change::Put { key: k, value } if k.as_slice() == key => return see(Some(value)),
+                Change::Delete { key: k } if k.as_slice() == key => return see(None),
                 _ => {}
             }
         }
         if self.alone {
-            return if absent() { Ok(None) } else { self.store.get(key) };
+            return if absent() { see(None) } else { see(self.store.get(key)?.as_deref()) };
         }
         let noted = self.store.stripes.note(self.store.stripes.of(key));
         self.notes.push(noted);
         if absent() {
-            return Ok(None);
+            return see(None);
         }
-        if let Some(value) = lately::get(self.store.id, noted, key) {
-            return Ok(value);
-        }
-        let value = self.store.get(key)?;
-        lately::keep(self.store.id, noted, key, &value);
-        Ok(value)
+        lately::see(self.store.id, noted, key, |value| self.store.get_into(key, value), see)
     }
 
     /// The value of a key that is covered by an inode already read, or that nobody else changes.

@@ -287,7 +287,7 @@ impl EntryLine {
 
 impl InodeLine {
     fn new(ino: InodeId, value: &[u8]) -> FsResult<Self> {
-        let inode = Inode::decode(&Bytes::copy_from_slice(value))?;
+        let inode = Inode::decode(value)?;
         let time = |t: Timestamp| (t.secs, t.nanos);
         let xattrs = inode.xattrs.iter().map(|(name, value)| (Text(name.to_vec()), Hex(value.to_vec())));
         Ok(Self {
@@ -338,7 +338,7 @@ impl InodeLine {
         inode.xattrs = self.small_xattrs()?;
         let value = inode.encode();
         // What the codec would not read back is not stored.
-        if Inode::decode(&Bytes::copy_from_slice(&value))? != inode {
+        if Inode::decode(&value)? != inode {
             return Err(FsError::corrupt("an inode that cannot be"));
         }
         Ok((key::inode(self.ino.0).to_vec(), value))

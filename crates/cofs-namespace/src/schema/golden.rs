@@ -108,7 +108,7 @@ fn the_page_shows_what_the_code_writes() {
 
 #[test]
 fn what_the_page_shows_is_read() {
-    Inode::decode(&full_inode().encode().into()).map(|inode| assert_eq!(inode, full_inode())).unwrap();
+    Inode::decode(&full_inode().encode()).map(|inode| assert_eq!(inode, full_inode())).unwrap();
     for (_, key) in keys() {
         Key::parse(&key).unwrap();
     }

@@ -140,8 +140,7 @@ impl Inode {
             | flag(self.linkable, LINKABLE)
     }
 
-    /// Symlink target and attributes are parts of `value`, not copies.
-    pub fn decode(value: &Bytes) -> FsResult<Self> {
+    pub fn decode(value: &[u8]) -> FsResult<Self> {
         let mut reader = Reader::versioned(value, VERSION, "inode")?;
         let flags = reader.number()?;
         let kind = FileKind::from_byte(reader.byte()?);
@@ -156,7 +155,7 @@ impl Inode {
         let mut inode = Self::new(kind, permissions, (uid, gid), btime);
         (inode.nlink, inode.size_bytes) = (nlink, size_bytes);
         (inode.atime, inode.mtime, inode.ctime) = (atime, mtime, ctime);
-        inode.decode_rare(flags, &mut reader, value)?;
+        inode.decode_rare(flags, &mut reader)?;
         if size_bytes > inode.size_bytes_max() || inode.flags() != flags {
             return Err(reader.corrupt());
         }
@@ -173,7 +172,7 @@ impl Inode {
         }
     }
 
-    fn decode_rare(&mut self, flags: u64, reader: &mut Reader<'_>, value: &Bytes) -> FsResult<()> {
+    fn decode_rare(&mut self, flags: u64, reader: &mut Reader<'_>) -> FsResult<()> {
         if flags & DEVICE != 0 {
             self.rdev = reader.number_u32()?;
         }
@@ -188,10 +187,10 @@ impl Inode {
             self.large_xattrs = reader.number_u32()?;
         }
         if flags & TARGET != 0 {
-            self.target = value.slice_ref(read_sized(reader)?);
+            self.target = Bytes::copy_from_slice(read_sized(reader)?);
         }
         if flags & XATTRS != 0 {
-            self.xattrs = SmallXattrs::parse(value.slice_ref(read_sized(reader)?))?;
+            self.xattrs = SmallXattrs::parse(Bytes::copy_from_slice(read_sized(reader)?))?;
         }
         self.writing = flags & IN_WRITING != 0;
         self.linkable = flags & LINKABLE != 0;

@@ -60,14 +60,14 @@ proptest! {
         prop_assert_eq!(Inode::decode(&value).unwrap(), inode);
         // Cut short, or with more behind it, it is refused.
         prop_assert!(Inode::decode(&value.slice(..value.len() - 1)).is_err());
-        prop_assert!(Inode::decode(&[&value[..], b"x"].concat().into()).is_err());
+        prop_assert!(Inode::decode(&[&value[..], b"x"].concat()).is_err());
     }
 
     #[test]
     fn a_damaged_inode_is_refused_or_read_as_another(inode in inode(), at in any::<prop::sample::Index>(), bit in 0..8) {
         let mut value = inode.encode();
         *at.get_mut(&mut value) ^= 1u8 << bit;
-        if let Ok(read) = Inode::decode(&value.clone().into()) {
+        if let Ok(read) = Inode::decode(&value) {
             prop_assert_eq!(read.encode(), value, "one value has one form");
         }
     }
@@ -137,7 +137,7 @@ proptest! {
             prop_assert_eq!(&entry.encode(), &bytes);
         }
         let _ = SmallXattrs::parse(bytes.clone().into());
-        if let Ok(inode) = Inode::decode(&bytes.clone().into()) {
+        if let Ok(inode) = Inode::decode(&bytes) {
             prop_assert_eq!(inode.encode(), bytes);
         }
     }

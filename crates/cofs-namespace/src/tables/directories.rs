@@ -15,7 +15,7 @@ use crate::{
 const SHARD: u16 = 0;
 
 pub fn shard(tx: &mut Tx<'_>, dir: InodeId) -> FsResult<Shard> {
-    tx.get(&key::shard(dir, SHARD))?.map_or(Ok(Shard::default()), |value| Shard::decode(&value))
+    tx.see(&key::shard(dir, SHARD), |value| value.map_or(Ok(Shard::default()), Shard::decode))
 }
 
 pub fn put_shard(tx: &mut Tx<'_>, dir: InodeId, shard: &Shard) {

@@ -34,10 +34,16 @@ enum Expected {
     Unknown,
 }
 
-fn record(tx: &mut Tx<'_>, expected: Expected, dir: InodeId, slot: u64) -> FsResult<Option<Bytes>> {
+/// What `see` makes of a slot's record, if there is one.
+fn look<T>(
+    tx: &mut Tx<'_>,
+    expected: Expected,
+    (dir, slot): (InodeId, u64),
+    see: impl FnOnce(&[u8]) -> FsResult<T>,
+) -> FsResult<Option<T>> {
     let young = &tx.store.young;
     let free = || expected == Expected::Unknown && young.is_free(dir, slot);
-    tx.get_unless(&key::entry(dir, slot), free)
+    tx.see_unless(&key::entry(dir, slot), free, |value| value.map(see).transpose())
 }
 
 fn put(tx: &mut Tx<'_>, dir: InodeId, slot: u64, record: &EntryRecord<'_>) {
@@ -57,15 +63,17 @@ fn search(
 ) -> FsResult<Probe> {
     let home = hasher.home(name);
     for slot in home..home + limits::ENTRY_CHAIN_MAX {
-        let Some(value) = record(tx, expected, dir, slot)? else {
-            return Ok(if slot == home { Probe::Home(home) } else { Probe::Chain });
-        };
-        let record = EntryRecord::decode(&value)?;
-        if let Some(Occupant { name: _, ino, kind }) = record.occupant.filter(|o| o.name == name) {
-            return Ok(Probe::Found(Found { ino, kind, slot, continues: record.continues }));
-        }
-        if !record.continues {
-            break;
+        let seen = look(tx, expected, (dir, slot), |value| {
+            let EntryRecord { occupant, continues } = EntryRecord::decode(value)?;
+            let found = occupant.filter(|occupant| occupant.name == name);
+            Ok((found.map(|Occupant { ino, kind, .. }| Found { ino, kind, slot, continues }), continues))
+        })?;
+        match seen {
+            None if slot == home => return Ok(Probe::Home(home)),
+            None => return Ok(Probe::Chain),
+            Some((Some(found), _)) => return Ok(Probe::Found(found)),
+            Some((None, continues)) if !continues => break,
+            Some(_) => {}
         }
     }
     Ok(Probe::Chain)
@@ -109,7 +117,8 @@ pub fn place(
     }
     let home = hasher.home(occupant.name);
     for slot in home..home + limits::ENTRY_CHAIN_MAX {
-        let Some(value) = record(tx, Expected::Unknown, dir, slot)? else {
+        let record = look(tx, Expected::Unknown, (dir, slot), |value| Ok(Bytes::copy_from_slice(value)))?;
+        let Some(value) = record else {
             put(tx, dir, slot, &entry);
             return Ok(());
         };

@@ -80,8 +80,8 @@ impl Loaded {
 
 /// The inode alone: of a directory, its times may be elsewhere.
 pub fn bare(tx: &mut Tx<'_>, ino: InodeId) -> FsResult<Option<Inode>> {
-    let Some(value) = tx.get(&key::inode(ino))? else { return Ok(None) };
-    let mut inode = Inode::decode(&value)?;
+    let inode = tx.see(&key::inode(ino), |value| value.map(Inode::decode).transpose())?;
+    let Some(mut inode) = inode else { return Ok(None) };
     // Behind the record: a flush commits that first, and the change would be seen.
     inode.atime = tx.access_time(ino).unwrap_or(inode.atime);
     Ok(Some(inode))

@@ -6,7 +6,7 @@
 //! one has read still stands. So the second one costs a comparison, and no look into the engine, whose tables are
 //! larger than a CPU's caches.
 //!
-//! Invariant: whoever changes the value of a key that is read with [`Tx::get`](super::Tx::get) holds its stripe, or removes
+//! Invariant: whoever changes the value of a key that is read with [`Tx::see`](super::Tx::see) holds its stripe, or removes
 //! the inode that the key belongs to, whose number comes never again.
 
 use std::{
@@ -14,8 +14,8 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
-use bytes::Bytes;
 use cofs_engine::Key;
+use cofs_types::FsResult;
 
 use super::stripes::Noted;
 
@@ -36,70 +36,141 @@ impl StoreId {
     }
 }
 
+/// A record. Its memory is used again for the next one.
+#[derive(Default)]
 struct Read {
-    store: StoreId,
-    noted: Noted,
+    /// What it is of, and the version of the stripe that it was read at; none where it counts for nothing.
+    of: Option<(StoreId, Noted)>,
     key: Key,
-    value: Option<Bytes>,
+    there: bool,
+    value: Vec<u8>,
+}
+
+impl Read {
+    fn stands(&self, of: (StoreId, Noted), key: &[u8]) -> bool {
+        self.of == Some(of) && self.key.as_slice() == key
+    }
+
+    /// The value; forgotten after that, if it is too large to be kept.
+    fn see<T>(&mut self, see: impl FnOnce(Option<&[u8]>) -> T) -> T {
+        let seen = see(self.there.then_some(self.value.as_slice()));
+        if self.value.len() > VALUE_BYTES_MAX {
+            *self = Self::default();
+        }
+        seen
+    }
 }
 
 thread_local! {
-    static READS: RefCell<Box<[Option<Read>]>> = RefCell::new(std::iter::repeat_with(|| None).take(SLOTS).collect());
+    static READS: RefCell<Box<[Read]>> = RefCell::new(std::iter::repeat_with(Read::default).take(SLOTS).collect());
 }
 
-fn slot(noted: Noted) -> usize {
-    noted.stripe as usize % SLOTS
+fn slot(reads: &mut [Read], noted: Noted) -> &mut Read {
+    &mut reads[noted.stripe as usize % SLOTS]
 }
 
-/// The value of `key`, if this thread has read it and its stripe's version is still the one that is `noted` now.
-pub fn get(store: StoreId, noted: Noted, key: &[u8]) -> Option<Option<Bytes>> {
-    READS.with_borrow(|reads| {
-        let read = reads[slot(noted)].as_ref()?;
-        let stands = read.noted == noted && read.store == store && read.key.as_slice() == key;
-        stands.then(|| read.value.clone())
+/// What `see` makes of the value of `key`: the one that this thread has read, if its stripe's version is still the one that is `noted`
+/// now; else what `read`, which tells whether there is one, leaves in the place that it is given.
+pub fn see<T>(
+    store: StoreId,
+    noted: Noted,
+    key: &[u8],
+    read: impl FnOnce(&mut Vec<u8>) -> FsResult<bool>,
+    see: impl FnOnce(Option<&[u8]>) -> FsResult<T>,
+) -> FsResult<T> {
+    let of = (store, noted);
+    let found = READS.with_borrow_mut(|reads| {
+        let slot = slot(reads, noted);
+        if slot.stands(of, key) {
+            return Ok(slot.see(see));
+        }
+        slot.of = None;
+        Err((see, std::mem::take(&mut slot.value)))
+    });
+    // Who reads may come here himself: so the place is not held meanwhile.
+    let (see, mut value) = match found {
+        Ok(seen) => return seen,
+        Err(missing) => missing,
+    };
+    let there = read(&mut value)?;
+    READS.with_borrow_mut(|reads| {
+        let slot = slot(reads, noted);
+        slot.key.clear();
+        slot.key.extend_from_slice(key);
+        (slot.of, slot.there, slot.value) = (Some(of), there, value);
+        slot.see(see)
     })
-}
-
-/// Remembers what was read after `noted` was.
-pub fn keep(store: StoreId, noted: Noted, key: &[u8], value: &Option<Bytes>) {
-    if value.as_ref().is_some_and(|value| value.len() > VALUE_BYTES_MAX) {
-        return;
-    }
-    let read = Read { store, noted, key: Key::from_slice(key), value: value.clone() };
-    READS.with_borrow_mut(|reads| reads[slot(noted)] = Some(read));
 }
 
 #[cfg(test)]
 mod tests {
+    use cofs_types::FsError;
+
     use super::*;
+
+    /// What is there now, if `value` is what would be read.
+    fn now(store: StoreId, noted: Noted, key: &[u8], value: Option<&[u8]>) -> Option<Vec<u8>> {
+        let read = |into: &mut Vec<u8>| {
+            into.clear();
+            into.extend_from_slice(value.unwrap_or_default());
+            Ok(value.is_some())
+        };
+        see(store, noted, key, read, |value| Ok(value.map(<[u8]>::to_vec))).unwrap()
+    }
+
+    const OLD: Option<&[u8]> = Some(b"old");
+    const NEW: Option<&[u8]> = Some(b"new");
 
     #[test]
     fn a_value_stands_for_its_key_its_volume_and_the_version_that_was_noted() {
         let store = StoreId::new();
         let noted = Noted { stripe: 7, version: 2 };
-        let value = Some(Bytes::from_static(b"value"));
-        keep(store, noted, b"key", &value);
-        assert_eq!(get(store, noted, b"key"), Some(value));
-        assert_eq!(get(store, noted, b"other"), None);
-        assert_eq!(get(StoreId::new(), noted, b"key"), None);
-        assert_eq!(get(store, Noted { version: 4, ..noted }, b"key"), None);
-        assert_eq!(get(store, Noted { stripe: 7 + SLOTS as u32, ..noted }, b"key"), None);
-        keep(store, Noted { version: 4, ..noted }, b"key", &None);
-        assert_eq!(get(store, Noted { version: 4, ..noted }, b"key"), Some(None));
-        assert_eq!(get(store, noted, b"key"), None, "the newer one has taken its place");
+        let read = |store, noted, key, value| now(store, noted, key, value).map(String::from_utf8);
+        let [old, new] = ["old", "new"].map(|text| Some(Ok(text.to_string())));
+        assert_eq!(read(store, noted, b"key", OLD), old);
+        assert_eq!(read(store, noted, b"key", NEW), old, "not read again");
+        for (store, noted, key) in [
+            (store, noted, &b"other"[..]),
+            (StoreId::new(), noted, b"key"),
+            (store, Noted { version: 4, ..noted }, b"key"),
+            (store, Noted { stripe: 7 + SLOTS as u32, ..noted }, b"key"),
+        ] {
+            assert_eq!(read(store, noted, key, NEW), new);
+        }
+        assert_eq!(read(store, noted, b"key", OLD), old, "the others have taken its place");
+        assert_eq!(read(store, noted, b"absent", None), None);
+        assert_eq!(read(store, noted, b"absent", NEW), None, "so has the absence of one");
     }
 
     #[test]
     fn other_threads_have_their_own() {
         let (store, noted) = (StoreId::new(), Noted { stripe: 1, version: 0 });
-        keep(store, noted, b"key", &None);
-        assert_eq!(std::thread::spawn(move || get(store, noted, b"key")).join().unwrap(), None);
+        assert_eq!(now(store, noted, b"key", None), None);
+        let other = std::thread::spawn(move || now(store, noted, b"key", NEW)).join().unwrap();
+        assert_eq!(other.as_deref(), NEW);
     }
 
     #[test]
-    fn what_is_large_is_not_kept() {
+    fn what_is_large_is_shown_and_not_kept() {
         let (store, noted) = (StoreId::new(), Noted { stripe: 3, version: 0 });
-        keep(store, noted, b"key", &Some(vec![0; VALUE_BYTES_MAX + 1].into()));
-        assert_eq!(get(store, noted, b"key"), None);
+        let large = [0; VALUE_BYTES_MAX + 1];
+        assert_eq!(now(store, noted, b"key", Some(&large)).as_deref(), Some(&large[..]));
+        assert_eq!(now(store, noted, b"key", NEW).as_deref(), NEW);
+    }
+
+    #[test]
+    fn who_reads_may_read_something_else_meanwhile_and_may_fail() {
+        let (store, noted) = (StoreId::new(), Noted { stripe: 5, version: 0 });
+        let nothing = |_: Option<&[u8]>| Ok(());
+        let fails = see(store, noted, b"key", |_| Err(FsError::Stale), nothing);
+        assert!(fails.is_err());
+        let meanwhile = |value: &mut Vec<u8>| {
+            assert_eq!(now(store, noted, b"other", OLD).as_deref(), OLD);
+            value.extend_from_slice(b"new");
+            Ok(true)
+        };
+        let shown = see(store, noted, b"key", meanwhile, |value| Ok(value.map(<[u8]>::to_vec))).unwrap();
+        assert_eq!(shown.as_deref(), NEW);
+        assert_eq!(now(store, noted, b"key", OLD).as_deref(), NEW);
     }
 }

@@ -66,6 +66,11 @@ impl Store {
         self.engine.get(key).map_err(engine_failed)
     }
 
+    /// As [`get`](Self::get), for who has a place for the value: whether there is one.
+    pub fn get_into(&self, key: &[u8], value: &mut Vec<u8>) -> FsResult<bool> {
+        self.engine.get_into(key, value).map_err(engine_failed)
+    }
+
     /// Calls `see` once with each value, where it stands, and its key's place.
     pub fn show(&self, keys: &[&[u8]], see: Show<'_>) -> FsResult<()> {
         self.engine.show(keys, see).map_err(engine_failed)
