@@ -99,6 +99,7 @@ const SHAPE: KeyShape = KeyShape {
         _ => None,
     },
     whole: |key| key.len() == 11,
+    scanned: |_| 3,
 };
 
 fn fence() -> Guard {

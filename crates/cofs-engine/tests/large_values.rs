@@ -20,6 +20,7 @@ const SHAPE: KeyShape = KeyShape {
     family_bytes: 1,
     number: |key| key.get(1..)?.try_into().ok().map(u64::from_be_bytes),
     whole: |_| true,
+    scanned: |_| 1,
 };
 
 fn key(number: u64) -> Vec<u8> {

@@ -20,6 +20,7 @@ const SHAPE: KeyShape = KeyShape {
     family_bytes: 1,
     number: |key| key.get(1..)?.try_into().ok().map(u64::from_be_bytes),
     whole: |_| true,
+    scanned: |_| 1,
 };
 
 fn open_with(directory: &std::path::Path, keys: KeyShape) -> EmbeddedEngine {
@@ -161,6 +162,7 @@ const PARTS_SHAPE: KeyShape = KeyShape {
     family_bytes: 1,
     number: |key| key.get(1..9)?.try_into().ok().map(u64::from_be_bytes),
     whole: |key| key.get(9) == Some(&0),
+    scanned: |_| 9,
 };
 
 fn part(number: u64, part: u8) -> Vec<u8> {

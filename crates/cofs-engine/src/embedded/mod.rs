@@ -62,6 +62,9 @@ use intake::{Drain, Intake};
 use manifest::NotesLength;
 use records::{Records, Ticket};
 
+/// So many keys of the intake are put in order for who has no patience: a millisecond's work.
+const ORDERED_WITHOUT_PATIENCE: usize = 4096;
+
 /// Errors after which nothing may be written: see the module's page.
 type Poison = OnceLock<EngineError>;
 
@@ -233,6 +236,10 @@ impl Engine for EmbeddedEngine {
         let mut options = ReadOptions::default();
         options.set_iterate_upper_bound(end);
         let (mut overlay, mut below) = self.intake.look(start, end, || self.db.raw_iterator_opt(options));
+        if cofs_wait::is_impatient() && overlay.unordered() > ORDERED_WITHOUT_PATIENCE {
+            cofs_wait::refuse();
+        }
+        nothing_refused()?;
         below.seek(start);
         loop {
             let above = overlay.peek();

@@ -108,7 +108,7 @@ fn open_for_writing(
     let open = || {
         let db = doubt::opening(directory, || open_db(rocksdb, options), listed)?;
         let may_store = !options.journal_by_calls;
-        Intake::open(directory, budget.segment_bytes, may_store, Arc::clone(&poison))
+        Intake::open(directory, budget.segment_bytes, may_store, options.keys, Arc::clone(&poison))
             .map(|intake| (db, intake))
     };
     let ((db, intake), given_up) = with_reserve(directory, open)?;
@@ -136,7 +136,7 @@ fn open_for_reading(
     const ATTEMPTS: usize = 20;
     for _ in 0..ATTEMPTS {
         let before = State::of(&options.directory);
-        let opened = Intake::open_read_only(&options.directory)
+        let opened = Intake::open_read_only(&options.directory, options.keys)
             .and_then(|intake| open_db(rocksdb, options).map(|db| (intake, db)));
         // What RocksDB has, the journal must have told or have been done with; RocksDB must not have written a log out and
         // removed it between the reader's look at its manifest and that at its logs; and what can't be opened may be a file

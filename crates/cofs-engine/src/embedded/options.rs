@@ -19,17 +19,24 @@ pub struct KeyShape {
     pub number: fn(&[u8]) -> Option<u64>,
     /// Of a key with a number: who removes it removes all keys of its family and number, in the same commit or before.
     pub whole: fn(&[u8]) -> bool,
+    /// How many first bytes a key has in common with all that are scanned together with it, mostly; the same for all keys that begin
+    /// with these. Scans of more are slower, at first.
+    pub scanned: fn(&[u8]) -> usize,
 }
 
 impl KeyShape {
     pub(super) fn family(self, key: &[u8]) -> &[u8] {
         key.get(..self.family_bytes).unwrap_or(key)
     }
+
+    pub(super) fn group(self, key: &[u8]) -> &[u8] {
+        key.get(..(self.scanned)(key)).unwrap_or(key)
+    }
 }
 
 impl Default for KeyShape {
     fn default() -> Self {
-        Self { family_bytes: 0, number: |_| None, whole: |_| false }
+        Self { family_bytes: 0, number: |_| None, whole: |_| false, scanned: |_| 0 }
     }
 }
 

@@ -223,6 +223,7 @@ mod tests {
             _ => None,
         },
         whole: |key| matches!(key, [_, _, 0]),
+        scanned: |_| 1,
     };
 
     fn table(level: i32, first: &[u8], last: &[u8]) -> Table {
@@ -234,7 +235,7 @@ mod tests {
     }
 
     fn memtable(changes: &[Change]) -> Memtable {
-        let memtable = Memtable::of_segment(1 << 20);
+        let memtable = Memtable::of_segment(1 << 20, KEYS);
         memtable.apply(changes);
         memtable
     }

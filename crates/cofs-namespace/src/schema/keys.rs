@@ -27,6 +27,8 @@ pub const KEY_SHAPE: KeyShape = KeyShape {
         [_, _, INLINE, rest @ ..] => rest.get(8..) == Some(&0_u32.to_be_bytes()),
         _ => false,
     },
+    // A directory is listed, of all else whole tables are.
+    scanned: |key| if let [_, _, ENTRY, ..] = key { 11 } else { 3 },
 };
 
 /// The only partition there is so far; the header and the reclaim list stand in it.

@@ -11,6 +11,7 @@ const KEYS: KeyShape = KeyShape {
         _ => None,
     },
     whole: |_| true,
+    scanned: |_| 1,
 };
 
 fn key(family: u8, number: u64) -> Vec<u8> {
@@ -18,7 +19,7 @@ fn key(family: u8, number: u64) -> Vec<u8> {
 }
 
 fn memtable(keys: impl IntoIterator<Item = (u8, u64)>, value_bytes: usize) -> Memtable {
-    let memtable = Memtable::of_segment(1 << 20);
+    let memtable = Memtable::of_segment(1 << 20, KEYS);
     for (family, number) in keys {
         memtable.apply(&[Change::put(key(family, number), vec![0; value_bytes])]);
     }
@@ -87,7 +88,7 @@ fn below(directory: &Path) -> Below {
 }
 
 fn removals(numbers: impl IntoIterator<Item = u64>) -> Memtable {
-    let memtable = Memtable::of_segment(1 << 20);
+    let memtable = Memtable::of_segment(1 << 20, KEYS);
     numbers.into_iter().for_each(|number| memtable.apply(&[Change::delete(key(b'n', number))]));
     memtable
 }

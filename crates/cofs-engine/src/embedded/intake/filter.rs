@@ -31,6 +31,11 @@ impl KeyHash {
         Self(hasher.finish())
     }
 
+    /// A part of it, for tables of fewer places than it has bits.
+    pub fn short(self) -> u32 {
+        (self.0 >> 32 ^ self.0) as u32
+    }
+
     /// The words of a block that hold the key's bits, and the bits.
     fn bits(self) -> impl Iterator<Item = (usize, u64)> {
         // Nine bits of the hash choose one of 512; the block was chosen by its upper half.

@@ -2,24 +2,28 @@
 //!
 //! Invariants:
 //! - a commit is applied under the write lock, whole: no reader sees a part of it;
+//! - a key is in the order, or noted as one that is not; who takes it from there puts it into the order before he lets go of that;
 //! - while a scan of a state is registered, the versions that it sees are kept; else a key has one version;
 //! - once nobody commits to it any more (it is drained), the table is only ever locked shared: a scan waits for no drain.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
-    ops::Bound,
-    sync::Arc,
+    collections::VecDeque,
+    ops::{Bound, Range},
+    sync::{Arc, OnceLock},
 };
 
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{Mutex, RwLock, RwLockUpgradableReadGuard};
 
 use super::{
+    super::KeyShape,
+    entries::{At, Entries},
     filter::{Filter, KeyHash},
+    order::{Order, Unordered},
     rank::Rank,
     record::Logged,
     values::{Kept, Pool, Values},
 };
-use crate::{Bytes, Change};
+use crate::{Bytes, Change, Key};
 
 struct Version {
     /// The commit that made it.
@@ -29,7 +33,7 @@ struct Version {
 }
 
 struct Table {
-    versions: BTreeMap<Rank, Version>,
+    versions: Entries<Version>,
     /// After `versions`, which refer to it.
     values: Values,
     commits: u64,
@@ -40,49 +44,60 @@ struct Table {
     replayed: bool,
 }
 
+/// What commits and scans tell each other.
+struct Aside {
+    /// The states (numbers of commits) that scans under way look at. Entered with the table held, so that no commit comes in
+    /// between.
+    scans: Vec<u64>,
+    unordered: Unordered,
+}
+
 pub(in crate::embedded) struct Memtable {
     /// Asked before the table, without its lock.
     filter: Filter,
+    /// Locked before all others.
+    order: RwLock<Order>,
     table: RwLock<Table>,
-    /// The states (numbers of commits) that scans under way look at. Locked after `table`; entered with `table` held, so
-    /// that no commit comes in between.
-    scans: Mutex<Vec<u64>>,
+    aside: Mutex<Aside>,
+    /// All keys in their order, for who walks all when nobody commits any more.
+    sorted: OnceLock<Vec<At>>,
 }
 
-/// What an entry costs beside its bytes: its share of a B-tree node, reference counts, allocator. Estimated.
-const ENTRY_OVERHEAD_BYTES: usize = 120;
+/// What an entry costs beside its value's bytes: itself, its share of a B-tree node and of a hash table. Estimated.
+const ENTRY_OVERHEAD_BYTES: usize = 160;
+/// So many keys are put in order with the table held: a commit waits no longer for them.
+const KEYS_AT_ONCE: usize = 1 << 10;
 /// Of the journal, for each key; small records take as much.
 const JOURNAL_BYTES_PER_KEY: u64 = 64;
 
 impl Table {
-    fn new(values: Values) -> Self {
-        Self { versions: BTreeMap::new(), values, commits: 0, entries_bytes: 0, removals: 0, replayed: false }
+    fn new(values: Values, keys: usize) -> Self {
+        let versions = Entries::for_keys(keys);
+        Self { versions, values, commits: 0, entries_bytes: 0, removals: 0, replayed: false }
     }
 
-    fn put(&mut self, key: Rank, value: Option<&Bytes>, scans: &[u64]) {
-        let commit = self.commits;
+    fn put(&mut self, key: &[u8], value: Option<&Bytes>, aside: &mut Aside) {
+        let Aside { scans, unordered } = aside;
+        let (hash, rank, commit) = (KeyHash::of(key), Rank::of(key), self.commits);
         self.removals += usize::from(value.is_none());
         let value = value.map(|value| self.values.keep(value));
         self.entries_bytes += entry_bytes(value.as_ref());
-        match self.versions.entry(key) {
-            std::collections::btree_map::Entry::Vacant(vacant) => {
-                vacant.insert(Version { commit, value, older: None });
-            }
-            std::collections::btree_map::Entry::Occupied(mut occupied) => {
-                let newest = occupied.get_mut();
-                let seen = newest.commit < commit && scans.iter().any(|&state| state >= newest.commit);
-                let replaced = std::mem::replace(newest, Version { commit, value, older: None });
-                if seen {
-                    newest.older = Some(Box::new(replaced));
-                } else if replaced.commit == commit {
-                    // A later change of the same commit: what it replaces nobody sees, what that kept stays.
-                    newest.older = replaced.older;
-                } else {
-                    let bytes = entry_bytes(replaced.value.as_ref());
-                    self.entries_bytes = self.entries_bytes.saturating_sub(bytes);
-                    newest.older = replaced.older.filter(|_| !scans.is_empty());
-                }
-            }
+        let version = Version { commit, value, older: None };
+        let Some(newest) = self.versions.get_mut(hash, &rank) else {
+            unordered.note(key, self.versions.insert(hash, rank, version));
+            return;
+        };
+        let seen = newest.commit < commit && scans.iter().any(|&state| state >= newest.commit);
+        let replaced = std::mem::replace(newest, version);
+        if seen {
+            newest.older = Some(Box::new(replaced));
+        } else if replaced.commit == commit {
+            // A later change of the same commit: what it replaces nobody sees, what that kept stays.
+            newest.older = replaced.older;
+        } else {
+            let bytes = entry_bytes(replaced.value.as_ref());
+            self.entries_bytes = self.entries_bytes.saturating_sub(bytes);
+            newest.older = replaced.older.filter(|_| !scans.is_empty());
         }
     }
 }
@@ -104,38 +119,72 @@ impl Version {
 
 impl Memtable {
     /// An empty one, for what a segment of so many bytes can hold.
-    pub(in crate::embedded) fn of_segment(segment_bytes: u64) -> Self {
-        Self::with_pool(segment_bytes, Arc::default())
+    pub(in crate::embedded) fn of_segment(segment_bytes: u64, keys: KeyShape) -> Self {
+        Self::with_pool(segment_bytes, keys, Arc::default())
     }
 
     /// The same; its values stand in memory of the pool.
-    pub(super) fn with_pool(segment_bytes: u64, pool: Arc<Pool>) -> Self {
-        let keys = usize::try_from(segment_bytes / JOURNAL_BYTES_PER_KEY).unwrap_or(usize::MAX);
-        let table = RwLock::new(Table::new(Values::new(pool)));
-        Self { filter: Filter::for_keys(keys), table, scans: Mutex::default() }
+    pub(super) fn with_pool(segment_bytes: u64, keys: KeyShape, pool: Arc<Pool>) -> Self {
+        let keys_max = usize::try_from(segment_bytes / JOURNAL_BYTES_PER_KEY).unwrap_or(usize::MAX);
+        Self {
+            filter: Filter::for_keys(keys_max),
+            order: RwLock::default(),
+            table: RwLock::new(Table::new(Values::new(pool), keys_max)),
+            aside: Mutex::new(Aside { scans: Vec::new(), unordered: Unordered::new(keys) }),
+            sorted: OnceLock::new(),
+        }
     }
 
     pub(in crate::embedded) fn apply(&self, changes: &[Change]) {
         let mut table = self.table.write();
-        let scans = self.scans.lock();
+        let mut aside = self.aside.lock();
         table.commits += 1;
         for change in changes {
-            self.filter.add(KeyHash::of(change.key()));
-            match change {
-                Change::Put { key, value } => table.put(Rank::of(key), Some(value), &scans),
-                Change::Delete { key } => table.put(Rank::of(key), None, &scans),
-            }
+            let (key, value) = match change {
+                Change::Put { key, value } => (key, Some(value)),
+                Change::Delete { key } => (key, None),
+            };
+            self.filter.add(KeyHash::of(key));
+            table.put(key, value, &mut aside);
         }
     }
 
     /// A commit that the journal told of.
     pub(in crate::embedded) fn replay(&self, changes: Vec<Logged>) {
         let mut table = self.table.write();
+        let mut aside = self.aside.lock();
         table.commits += 1;
         table.replayed = true;
         for (key, value) in changes {
-            self.filter.add(KeyHash::of(key.as_slice()));
-            table.put(Rank::of(&key), value.as_ref(), &[]);
+            self.filter.add(KeyHash::of(&key));
+            table.put(&key, value.as_ref(), &mut aside);
+        }
+    }
+
+    /// Keys that a scan of the range would have to put in order first.
+    pub(super) fn unordered(&self, range: &Range<&[u8]>) -> usize {
+        self.aside.lock().unordered.len(range)
+    }
+
+    /// All that was committed before, and stands in the range, is in the order from here on.
+    fn put_in_order(&self, range: &Range<&[u8]>) {
+        // Whoever does the same meanwhile is waited for; who only looks is not.
+        let order = self.order.upgradable_read();
+        let new = self.aside.lock().unordered.take(range);
+        if new.is_empty() {
+            return;
+        }
+        let mut pairs = Vec::with_capacity(new.len());
+        for some in new.chunks(KEYS_AT_ONCE) {
+            let table = self.table.read();
+            pairs.extend(some.iter().map(|at| (table.versions.at(*at).0.clone(), *at)));
+        }
+        pairs.sort_unstable();
+        let mut order = RwLockUpgradableReadGuard::upgrade(order);
+        if order.is_empty() {
+            *order = pairs.into_iter().collect();
+        } else {
+            order.extend(pairs);
         }
     }
 
@@ -158,7 +207,7 @@ impl Memtable {
             return None;
         }
         let table = self.table.read();
-        table.versions.get(key).map(|version| see(&table.values, version.value.as_ref()))
+        table.versions.get(hash, key).map(|version| see(&table.values, version.value.as_ref()))
     }
 
     /// Bytes in memory, estimated.
@@ -189,7 +238,9 @@ impl Memtable {
         mut visit: impl FnMut(&[u8], Option<&[u8]>) -> Result<(), E>,
     ) -> Result<(), E> {
         let table = self.table.read();
-        table.versions.iter().try_for_each(|(key, version)| {
+        let sorted = self.sorted.get_or_init(|| table.versions.sorted());
+        sorted.iter().try_for_each(|at| {
+            let (key, version) = table.versions.at(*at);
             visit(&key.key(), version.value.as_ref().map(|kept| table.values.bytes_of(kept)))
         })
     }
@@ -202,8 +253,8 @@ pub(super) struct Cursor {
     /// Pairs read ahead; so no lock is held while their visitor works.
     ahead: VecDeque<Logged>,
     /// Where reading goes on; `None` at the end.
-    from: Option<Bound<Rank>>,
-    end: Rank,
+    from: Option<Bound<Key>>,
+    end: Key,
     chunk: usize,
 }
 
@@ -214,12 +265,20 @@ impl Cursor {
     pub(super) fn new(memtable: Arc<Memtable>, start: &[u8], end: &[u8]) -> Self {
         let state = {
             let table = memtable.table.read();
-            memtable.scans.lock().push(table.commits);
+            memtable.aside.lock().scans.push(table.commits);
             table.commits
         };
-        let from = Some(Bound::Included(Rank::of(start)));
-        let end = Rank::of(end);
+        let from = Some(Bound::Included(Key::from_slice(start)));
+        let end = Key::from_slice(end);
         Self { memtable, state, ahead: VecDeque::new(), from, end, chunk: Self::CHUNK_MIN }
+    }
+
+    /// Keys that must be put in order before the first pair is there.
+    pub(super) fn unordered(&self) -> usize {
+        match &self.from {
+            Some(Bound::Included(start)) => self.memtable.unordered(&(start.as_slice()..self.end.as_slice())),
+            _ => 0,
+        }
     }
 
     /// The next pair, until it is taken with [`Cursor::advance`].
@@ -236,14 +295,19 @@ impl Cursor {
 
     fn read_ahead(&mut self) {
         let Some(from) = self.from.take() else { return };
+        if let Bound::Included(start) = &from {
+            // At the beginning. What is committed later is not this cursor's.
+            self.memtable.put_in_order(&(start.as_slice()..self.end.as_slice()));
+        }
+        let order = self.memtable.order.read();
         let table = self.memtable.table.read();
-        let pairs = table.versions.range((from.as_ref(), Bound::Excluded(&self.end)));
-        for (key, version) in pairs {
-            let Some(version) = version.at(self.state) else { continue };
+        let range = (from.map(|key| Rank::of(&key)), Bound::Excluded(Rank::of(&self.end)));
+        for (key, at) in order.range(range) {
+            let Some(version) = table.versions.at(*at).1.at(self.state) else { continue };
             let value = version.value.as_ref().map(|kept| table.values.lend(kept));
             self.ahead.push_back((key.key(), value));
             if self.ahead.len() == self.chunk {
-                self.from = Some(Bound::Excluded(key.clone()));
+                self.from = Some(Bound::Excluded(key.key()));
                 self.chunk = (self.chunk * 4).min(Self::CHUNK_MAX);
                 return;
             }
@@ -253,7 +317,7 @@ impl Cursor {
 
 impl Drop for Cursor {
     fn drop(&mut self) {
-        let mut scans = self.memtable.scans.lock();
+        let scans = &mut self.memtable.aside.lock().scans;
         if let Some(at) = scans.iter().position(|&state| state == self.state) {
             scans.swap_remove(at);
         }
@@ -284,7 +348,7 @@ mod tests {
 
     #[test]
     fn a_cursor_sees_the_state_in_which_it_was_made() {
-        let memtable = Arc::new(Memtable::of_segment(0));
+        let memtable = Arc::new(Memtable::of_segment(0, KeyShape::default()));
         put(&memtable, "a", "1");
         put(&memtable, "b", "1");
         let first = cursor(&memtable);
@@ -300,18 +364,16 @@ mod tests {
         assert_eq!(all(first), pairs(&[("a", "1"), ("b", "1")]));
         assert_eq!(all(second), pairs(&[("a", "2"), ("b", "2"), ("c", "2")]));
         put(&memtable, "b", "4");
-        assert_eq!(
-            memtable.table.read().versions[&Rank::of(b"b")].older.as_ref().map(|_| ()),
-            None,
-            "nobody looks any more"
-        );
+        let table = memtable.table.read();
+        let newest = table.versions.get(KeyHash::of(b"b"), &Rank::of(b"b")).unwrap();
+        assert!(newest.older.is_none(), "nobody looks any more");
         let get = |key: &[u8]| memtable.get(KeyHash::of(key), &Rank::of(key));
         assert_eq!((get(b"a"), get(b"z")), (Some(None), None));
     }
 
     #[test]
     fn a_cursor_waits_for_nobody_who_only_reads() {
-        let memtable = Arc::new(Memtable::of_segment(0));
+        let memtable = Arc::new(Memtable::of_segment(0, KeyShape::default()));
         put(&memtable, "a", "1");
         // As the drain holds it.
         let drained = memtable.table.read();
@@ -328,7 +390,7 @@ mod tests {
 
     #[test]
     fn a_long_range_comes_in_parts() {
-        let memtable = Arc::new(Memtable::of_segment(0));
+        let memtable = Arc::new(Memtable::of_segment(0, KeyShape::default()));
         for number in 0..5000 {
             put(&memtable, &format!("{number:05}"), "v");
         }

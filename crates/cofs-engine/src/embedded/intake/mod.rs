@@ -16,9 +16,11 @@
 //! - order of locks: the turn, `writer`, `work`, `layers`, a memtable, its scans.
 
 mod drain;
+mod entries;
 mod filter;
 mod mapping;
 mod memtable;
+mod order;
 mod pace;
 mod rank;
 mod record;
@@ -59,7 +61,7 @@ pub(super) use self::{
     drain::{Drain, THREAD as DRAIN_THREAD},
     memtable::Memtable,
 };
-use super::{Poison, error::from_errno};
+use super::{KeyShape, Poison, error::from_errno};
 use crate::{Batch, Bytes, Change, EngineError, EngineHealth, Guard, Outcome};
 
 /// Files of the journal: one that is written, one that is made ready, and two that are drained.
@@ -74,8 +76,8 @@ struct Layer {
 }
 
 impl Layer {
-    fn new(segment: Segment, segment_bytes: u64, pool: Arc<Pool>) -> Arc<Self> {
-        Arc::new(Self { segment, memtable: Arc::new(Memtable::with_pool(segment_bytes, pool)) })
+    fn new(segment: Segment, segment_bytes: u64, keys: KeyShape, pool: Arc<Pool>) -> Arc<Self> {
+        Arc::new(Self { segment, memtable: Arc::new(Memtable::with_pool(segment_bytes, keys, pool)) })
     }
 }
 
@@ -159,6 +161,7 @@ struct Work {
 pub(super) struct Intake {
     directory: PathBuf,
     segment_bytes: u64,
+    keys: KeyShape,
     /// Records are stored into mapped files, not written by calls.
     stores: bool,
     turns: Turns,
@@ -184,10 +187,11 @@ impl Intake {
         directory: &Path,
         segment_bytes: u64,
         may_store: bool,
+        keys: KeyShape,
         poison: Arc<Poison>,
     ) -> Result<Self, EngineError> {
         let preparing = |error: std::io::Error| recovery::failed("preparing", directory, &error);
-        let mut found = recovery::read(directory, true)?;
+        let mut found = recovery::read(directory, true, keys)?;
         let header = found.next();
         let segment = Segment::prepare(directory, found.free_slot(), header, segment_bytes, may_store)
             .map_err(preparing)?;
@@ -201,11 +205,11 @@ impl Intake {
         }
         let (slots, mut layers) = (found.slots, found.layers);
         let pool = Arc::<Pool>::default();
-        layers.push(Layer::new(segment, segment_bytes, Arc::clone(&pool)));
+        layers.push(Layer::new(segment, segment_bytes, keys, Arc::clone(&pool)));
         layers.reverse();
         let free = found.free.into_iter().map(|slot| Free { slot, generation: 0 }).collect();
         let work = Work { free, slots, newest: header.generation, ..Work::default() };
-        Ok(Self { pool, stores, ..Self::new(directory, segment_bytes, layers, work, poison, true) })
+        Ok(Self { pool, stores, keys, ..Self::new(directory, segment_bytes, layers, work, poison, true) })
     }
 
     /// There was no space to open the store, and the reserve, of so many bytes, was given up for that.
@@ -223,8 +227,8 @@ impl Intake {
     }
 
     /// Reads the journal as it is at this moment, and changes nothing.
-    pub(super) fn open_read_only(directory: &Path) -> Result<Self, EngineError> {
-        let found = recovery::read(directory, false)?;
+    pub(super) fn open_read_only(directory: &Path, keys: KeyShape) -> Result<Self, EngineError> {
+        let found = recovery::read(directory, false, keys)?;
         let layers = found.layers.into_iter().rev().collect();
         let work = Work { newest: found.newest, ..Work::default() };
         Ok(Self::new(directory, 0, layers, work, Arc::default(), false))
@@ -255,6 +259,7 @@ impl Intake {
         Self {
             directory: directory.to_owned(),
             segment_bytes,
+            keys: KeyShape::default(),
             stores: false,
             turns: Turns::default(),
             writer: Mutex::new(Writer {
@@ -362,7 +367,7 @@ impl Intake {
             let written = ended.segment.append_at(&mut Record::end(), &mut writer.tail);
             written.map_err(|error| self.poison(self.failed("ending a part of", &error)))?;
         }
-        let layer = Layer::new(segment, self.segment_bytes, Arc::clone(&self.pool));
+        let layer = Layer::new(segment, self.segment_bytes, self.keys, Arc::clone(&self.pool));
         writer.layer = Some(Arc::clone(&layer));
         writer.tail = Tail::default();
         // Under the drain's lock, or it might miss this between its look and its sleep.
@@ -477,6 +482,11 @@ pub(super) struct Overlay {
 }
 
 impl Overlay {
+    /// Keys that must be put in order first, and how long that takes nobody has asked for yet.
+    pub(super) fn unordered(&self) -> usize {
+        self.cursors.iter().map(Cursor::unordered).sum()
+    }
+
     /// The next pair, in the order of keys; `None` for a value that is deleted.
     pub(super) fn peek(&mut self) -> Option<record::Logged> {
         let mut next: Option<&record::Logged> = None;

@@ -14,7 +14,7 @@ use super::{
     segment::{self, Header, Segment, Tail},
 };
 use crate::{
-    EngineError,
+    EngineError, KeyShape,
     embedded::error::{from_errno, from_io},
 };
 
@@ -54,7 +54,7 @@ fn segments(directory: &Path) -> io::Result<(Vec<(u32, Header)>, Vec<u32>)> {
 
 /// Reads the journal; changes nothing. Errors: those of reading; EUCLEAN where a segment is missing that the
 /// next one follows.
-pub(super) fn read(directory: &Path, write: bool) -> Result<Found, EngineError> {
+pub(super) fn read(directory: &Path, write: bool, keys: KeyShape) -> Result<Found, EngineError> {
     let reading = |error: io::Error| failed("reading", directory, &error);
     let (mut used, mut free) = segments(directory).map_err(reading)?;
     let slots = used.iter().map(|(slot, _)| slot).chain(&free).max().map_or(0, |slot| slot + 1);
@@ -73,7 +73,7 @@ pub(super) fn read(directory: &Path, write: bool) -> Result<Found, EngineError> 
         }
         let segment = Segment::open(directory, slot, header, write).map_err(reading)?;
         let bytes = std::fs::metadata(segment::path(directory, slot)).map_err(reading)?.len();
-        let memtable = Memtable::of_segment(bytes);
+        let memtable = Memtable::of_segment(bytes, keys);
         let replayed = segment.replay(|changes| memtable.replay(changes)).map_err(reading)?;
         whole = replayed.ended;
         found.unended = (!whole).then_some(Tail { at: replayed.at, records: replayed.commits });

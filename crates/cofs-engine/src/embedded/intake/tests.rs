@@ -42,7 +42,7 @@ impl World {
     }
 
     fn open(&self) -> Intake {
-        Intake::open(self.directory.path(), SEGMENT_BYTES, true, Arc::default()).unwrap()
+        Intake::open(self.directory.path(), SEGMENT_BYTES, true, KeyShape::default(), Arc::default()).unwrap()
     }
 
     /// Has the next write fail: it goes to a file that cannot be written to. What was to be written to comes back.
@@ -56,7 +56,8 @@ impl World {
     }
 
     fn open_by_calls(&self) -> Intake {
-        Intake::open(self.directory.path(), SEGMENT_BYTES, false, Arc::default()).unwrap()
+        Intake::open(self.directory.path(), SEGMENT_BYTES, false, KeyShape::default(), Arc::default())
+            .unwrap()
     }
 
     /// The journal's; the reserve lies beside them.
@@ -158,7 +159,10 @@ fn segments_follow_one_another_and_all_are_replayed() {
     }
     commit(&world.open(), last + 1);
     assert_eq!(prefix(&world.open()), last + 1);
-    assert_eq!(prefix(&Intake::open_read_only(world.directory.path()).unwrap()), last + 1);
+    assert_eq!(
+        prefix(&Intake::open_read_only(world.directory.path(), KeyShape::default()).unwrap()),
+        last + 1
+    );
 }
 
 #[test]
@@ -282,7 +286,7 @@ fn lives_that_end_anywhere_in_the_drains_work_leave_no_more_files() {
             intake.leave_few_files(|_| true);
             let left = intake.layers.read().len();
             drop(intake);
-            let found = recovery::read(world.directory.path(), false).unwrap();
+            let found = recovery::read(world.directory.path(), false, KeyShape::default()).unwrap();
             assert_eq!(found.layers.len(), left, "round {round}: what was drained counts");
             let files = world.files().len();
             assert!(files <= SLOTS as usize, "round {round}: {files} files");
@@ -301,7 +305,8 @@ fn a_missing_segment_is_noticed() {
     for victim in &files[..files.len() - 1] {
         let bytes = fs::read(victim).unwrap();
         fs::remove_file(victim).unwrap();
-        let opened = Intake::open(world.directory.path(), SEGMENT_BYTES, true, Arc::default());
+        let opened =
+            Intake::open(world.directory.path(), SEGMENT_BYTES, true, KeyShape::default(), Arc::default());
         let error = opened.err().unwrap_or_else(|| panic!("{} is not missed", victim.display()));
         assert_eq!(error.errno, Some(rustix::io::Errno::UCLEAN.raw_os_error()), "{error}");
         fs::write(victim, bytes).unwrap();
@@ -524,7 +529,7 @@ fn the_memory_of_values_is_given_back_in_a_pause() {
     let mut world = World::new();
     let intake = world.open();
     world.make_ready(&intake);
-    let memtable = Memtable::with_pool(SEGMENT_BYTES, Arc::clone(&intake.pool));
+    let memtable = Memtable::with_pool(SEGMENT_BYTES, KeyShape::default(), Arc::clone(&intake.pool));
     memtable.apply(&[Change::put(b"key", vec![1; 100])]);
     drop(memtable);
     assert!(!intake.pool.is_empty());

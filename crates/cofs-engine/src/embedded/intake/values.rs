@@ -61,8 +61,13 @@ pub(super) struct Values {
 /// Where a value stands.
 #[derive(Debug)]
 pub(super) enum Kept {
-    Small { piece: u32, at: u32, len: u32 },
-    Shared(Bytes),
+    Small {
+        piece: u32,
+        at: u32,
+        len: u32,
+    },
+    /// Boxed, as most are small.
+    Shared(Box<Bytes>),
 }
 
 impl Kept {
@@ -83,7 +88,7 @@ impl Values {
     /// A copy that stands here.
     pub(super) fn keep(&mut self, value: &Bytes) -> Kept {
         if value.len() > PIECE_SHARE_MAX {
-            return Kept::Shared(value.clone());
+            return Kept::Shared(Box::new(value.clone()));
         }
         let small = value.len() < SHARED_BYTES_MIN;
         let pieces = if small { &mut self.small } else { &mut self.shared };
@@ -98,7 +103,7 @@ impl Values {
             // All of these are far below 4 Gi.
             Kept::Small { piece: last as u32, at: at as u32, len: value.len() as u32 }
         } else {
-            Kept::Shared(piece.split().freeze())
+            Kept::Shared(Box::new(piece.split().freeze()))
         }
     }
 
@@ -114,7 +119,7 @@ impl Values {
     pub(super) fn lend(&self, kept: &Kept) -> Bytes {
         match kept {
             Kept::Small { .. } => Bytes::copy_from_slice(self.bytes_of(kept)),
-            Kept::Shared(value) => value.clone(),
+            Kept::Shared(value) => Bytes::clone(value),
         }
     }
 

@@ -1,0 +1,133 @@
+//! A memtable's keys and what is known of each, found by the key's hash: a look at two or three cache lines, whatever their number.
+//!
+//! Entries are never removed, nor moved: one is known by its number. Their order is another matter (`order.rs`).
+
+use hashbrown::HashTable;
+
+use super::{filter::KeyHash, rank::Rank};
+
+/// So that none is copied when there are more, which a commit would wait for.
+const CHUNK_ENTRIES: usize = 256;
+
+/// The number of an entry.
+pub(super) type At = u32;
+
+struct Place {
+    /// Enough of it to tell most others apart, and to find a new place in a larger table.
+    hash: u32,
+    at: At,
+}
+
+struct Entry<T> {
+    key: Rank,
+    value: T,
+}
+
+pub(super) struct Entries<T> {
+    /// In the order in which they came.
+    chunks: Vec<Vec<Entry<T>>>,
+    len: usize,
+    places: HashTable<Place>,
+}
+
+/// The bits that a place has not: the table looks at others than the few that tell neighbours apart.
+fn spread(hash: u32) -> u64 {
+    u64::from(hash).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+impl<T> Entries<T> {
+    /// For so many keys at first.
+    pub(super) fn for_keys(keys: usize) -> Self {
+        Self { chunks: Vec::new(), len: 0, places: HashTable::with_capacity(keys) }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The key and the value of an entry.
+    pub(super) fn at(&self, at: At) -> (&Rank, &T) {
+        let Entry { key, value } = entry(&self.chunks, at);
+        (key, value)
+    }
+
+    fn find(&self, hash: u32, key: &Rank) -> Option<At> {
+        let is = |place: &Place| place.hash == hash && entry(&self.chunks, place.at).key == *key;
+        self.places.find(spread(hash), is).map(|place| place.at)
+    }
+
+    /// `hash` is the key's, here and below.
+    pub(super) fn get(&self, hash: KeyHash, key: &Rank) -> Option<&T> {
+        self.find(hash.short(), key).map(|at| self.at(at).1)
+    }
+
+    pub(super) fn get_mut(&mut self, hash: KeyHash, key: &Rank) -> Option<&mut T> {
+        let at = self.find(hash.short(), key)? as usize;
+        Some(&mut self.chunks[at / CHUNK_ENTRIES][at % CHUNK_ENTRIES].value)
+    }
+
+    /// `key` is not there yet.
+    pub(super) fn insert(&mut self, hash: KeyHash, key: Rank, value: T) -> At {
+        let at = self.len as At; // a journal's segment holds far less than 4 Gi of them
+        self.len += 1;
+        if self.chunks.last().is_none_or(|chunk| chunk.len() == CHUNK_ENTRIES) {
+            self.chunks.push(Vec::with_capacity(CHUNK_ENTRIES));
+        }
+        if let Some(chunk) = self.chunks.last_mut() {
+            chunk.push(Entry { key, value });
+        }
+        let hash = hash.short();
+        self.places.insert_unique(spread(hash), Place { hash, at }, |place| spread(place.hash));
+        at
+    }
+
+    /// The numbers of all, in the order of their keys.
+    pub(super) fn sorted(&self) -> Vec<At> {
+        let keys = self.chunks.iter().flatten().map(|entry| entry.key.clone());
+        // Beside each other, so that a comparison does not wait for memory.
+        let mut all: Vec<(Rank, At)> = keys.zip(0..).collect();
+        all.sort_unstable();
+        all.into_iter().map(|(_, at)| at).collect()
+    }
+}
+
+fn entry<T>(chunks: &[Vec<Entry<T>>], at: At) -> &Entry<T> {
+    let at = at as usize;
+    &chunks[at / CHUNK_ENTRIES][at % CHUNK_ENTRIES] // every number is of an entry
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn they_are_a_map(
+            keys in prop::collection::vec(prop::collection::vec(0..3_u8, 0..28), 0..1500),
+            room in 0..2000_usize,
+        ) {
+            let mut entries = Entries::for_keys(room);
+            let mut map = BTreeMap::new();
+            for (number, key) in keys.iter().enumerate() {
+                let (hash, rank) = (KeyHash::of(key), Rank::of(key));
+                prop_assert_eq!(entries.get(hash, &rank).copied(), map.get(key).copied());
+                match entries.get_mut(hash, &rank) {
+                    Some(value) => *value = number,
+                    None => {
+                        let at = entries.insert(hash, rank.clone(), number);
+                        prop_assert_eq!(entries.at(at), (&rank, &number));
+                    }
+                }
+                map.insert(key.clone(), number);
+            }
+            prop_assert_eq!(entries.len(), map.len());
+            let sorted = entries.sorted().into_iter().map(|at| entries.at(at));
+            let sorted: Vec<_> = sorted.map(|(key, value)| (key.key().to_vec(), *value)).collect();
+            prop_assert_eq!(sorted, map.into_iter().collect::<Vec<_>>());
+        }
+    }
+}
