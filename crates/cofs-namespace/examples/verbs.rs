@@ -8,7 +8,10 @@ use std::{env, error::Error, ops::Range, path::Path, sync::Arc, thread, time::In
 
 use cofs_engine::{EmbeddedEngine, EmbeddedOptions, Engine};
 use cofs_namespace::{Namespace, OpenInodes, VolumeOptions, WithNodes};
-use cofs_types::{Credentials, FileKind, FsResult, InodeId, Name, NewInode, Timestamp, limits};
+use cofs_types::{
+    Credentials, FileKind, FsError, FsResult, InodeId, Name, NewInode, SetAttributes, SetTime, Timestamp,
+    limits,
+};
 
 struct NothingOpen;
 
@@ -29,6 +32,22 @@ fn volume(directory: &Path) -> Result<Namespace, Box<dyn Error>> {
     let volume = VolumeOptions { inline_bytes_max: 16_384, hash_key: [3; 16] };
     Namespace::format(&*engine, &volume, (0, 0, 0o755), NOW)?;
     Ok(Namespace::open(engine, Arc::new(NothingOpen))?)
+}
+
+/// The inodes of a directory's files, in the order of their numbers, which is that of their creation.
+fn inos(ns: &Namespace, dir: InodeId) -> FsResult<Vec<InodeId>> {
+    let mut inos = Vec::new();
+    ns.list(dir, 0, WithNodes::None, usize::MAX, &mut |entry| {
+        inos.push(entry.ino);
+        true
+    })?;
+    inos.sort_unstable();
+    Ok(inos)
+}
+
+/// What `measure` has made a name of.
+fn number(name: &Name) -> Option<usize> {
+    str::from_utf8(name.as_bytes()).ok()?.strip_prefix("file.")?.parse().ok()
 }
 
 /// Runs `verb` for each number, spread over the threads, and prints its rate.
@@ -67,6 +86,13 @@ fn main() -> Result<(), Box<dyn Error>> {
         ns.create(C, NOW, dir, name, &new(FileKind::Regular)).map(drop)
     })?;
     measure("lookup", files, threads, |name| ns.lookup(C, dir, name).map(drop))?;
+    let inos = inos(&ns, dir)?;
+    let touch =
+        SetAttributes { atime: Some(SetTime::Now), mtime: Some(SetTime::Now), ..SetAttributes::default() };
+    measure("utime", files, threads, |name| {
+        let ino = number(name).and_then(|number| inos.get(number)).ok_or(FsError::Stale)?;
+        ns.setattr(C, NOW, *ino, &touch).map(drop)
+    })?;
     measure("write 4 KiB", files, threads, |name| {
         let ino = ns.lookup(C, dir, name)?.attributes.ino;
         ns.inline_write(NOW, ino, 0, &[7; 4096], false).map(drop)

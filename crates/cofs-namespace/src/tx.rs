@@ -246,19 +246,20 @@ impl<'a> Tx<'a> {
     fn lock(&self) -> SmallVec<[Held<'a>; 12]> {
         let reads = self.notes.iter().map(|noted| (noted.stripe, false));
         let writes = self.writes.iter().map(|&stripe| (stripe, true));
-        let mut all: SmallVec<[(StripeIndex, bool); 20]> = reads.chain(writes).collect();
+        let mut all = SmallVec::<[(StripeIndex, bool); 20]>::new();
+        reads.chain(writes).for_each(|wish| all.push(wish));
         // The exclusive wish comes first, and the shared one of the same stripe falls away.
         all.sort_unstable_by_key(|&(stripe, exclusive)| (stripe, !exclusive));
         all.dedup_by_key(|(stripe, _)| *stripe);
         let stripes = &self.store.stripes;
-        all.into_iter()
-            .map(
-                |(stripe, exclusive)| if exclusive { stripes.exclude(stripe) } else { stripes.share(stripe) },
-            )
-            .collect()
+        let mut held = SmallVec::new();
+        for (stripe, exclusive) in all {
+            held.push(if exclusive { stripes.exclude(stripe) } else { stripes.share(stripe) });
+        }
+        held
     }
 
-    fn commit(mut self, verb: &Verb) -> Result<Option<Fate>, Failed> {
+    fn commit(&mut self, verb: &Verb) -> Result<Option<Fate>, Failed> {
         let held = if self.alone { SmallVec::new() } else { self.lock() };
         if !self.store.stripes.unchanged(&self.notes) {
             return Err(Failed::Conflict);

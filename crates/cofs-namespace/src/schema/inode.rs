@@ -5,10 +5,14 @@ use cofs_types::{FileKind, FsResult, InodeId, Layout, ObjectId, Timestamp, limit
 
 use super::{
     SmallXattrs,
-    wire::{Reader, put_number, put_time},
+    packed::Front,
+    wire::{Reader, put_number},
 };
 
 const VERSION: u8 = 1;
+
+/// Of all that stands before a symlink's target: two bytes, 19 numbers at their longest, and room for how they are written.
+const NUMBERS_BYTES_MAX: usize = 2 + 19 * 10 + 8;
 
 const ATIME: u64 = 1;
 const MTIME: u64 = 1 << 1;
@@ -85,43 +89,44 @@ impl Inode {
 
     pub fn encode(&self) -> Vec<u8> {
         let flags = self.flags();
-        let mut out = Vec::with_capacity(64 + self.target.len() + self.xattrs.packed().len());
-        out.push(VERSION);
-        put_number(&mut out, flags);
-        out.push(self.kind as u8);
+        let mut front = Front::<NUMBERS_BYTES_MAX>::new();
+        front.byte(VERSION);
+        front.number(flags);
+        front.byte(self.kind as u8);
         for number in [u32::from(self.permissions), self.nlink, self.uid, self.gid] {
-            put_number(&mut out, u64::from(number));
+            front.number(u64::from(number));
         }
-        put_number(&mut out, self.size_bytes);
-        put_time(&mut out, self.btime);
+        front.number(self.size_bytes);
+        front.time(self.btime);
         for (flag, time) in [(ATIME, self.atime), (MTIME, self.mtime), (CTIME, self.ctime)] {
             if flags & flag != 0 {
-                put_time(&mut out, time);
+                front.time(time);
             }
         }
-        self.encode_rare(flags, &mut out);
+        self.encode_rare(flags, &mut front);
+        let mut out = front.bytes().to_vec();
+        for (flag, bytes) in [(TARGET, &self.target[..]), (XATTRS, self.xattrs.packed())] {
+            if flags & flag != 0 {
+                put_number(&mut out, bytes.len() as u64);
+                out.extend_from_slice(bytes);
+            }
+        }
         out
     }
 
-    fn encode_rare(&self, flags: u64, out: &mut Vec<u8>) {
+    fn encode_rare(&self, flags: u64, front: &mut Front<NUMBERS_BYTES_MAX>) {
         if flags & DEVICE != 0 {
-            put_number(out, u64::from(self.rdev));
+            front.number(u64::from(self.rdev));
         }
         if let Some(parent) = self.parent {
-            put_number(out, parent.get());
+            front.number(parent.get());
         }
         if let Layout::Object(object) = self.layout {
-            put_number(out, object.get());
-            put_number(out, self.blocks_512);
+            front.number(object.get());
+            front.number(self.blocks_512);
         }
         if flags & LARGE_XATTRS != 0 {
-            put_number(out, u64::from(self.large_xattrs));
-        }
-        for (flag, bytes) in [(TARGET, &self.target[..]), (XATTRS, self.xattrs.packed())] {
-            if flags & flag != 0 {
-                put_number(out, bytes.len() as u64);
-                out.extend_from_slice(bytes);
-            }
+            front.number(u64::from(self.large_xattrs));
         }
     }
 

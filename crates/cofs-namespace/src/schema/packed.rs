@@ -48,20 +48,56 @@ fn first_of_many(bytes: &[u8]) -> Option<(u64, usize)> {
     None
 }
 
+/// The bytes of `number`, which has at most 56 bits, and how many they are; the others are zero.
+fn word(number: u64) -> ([u8; WORD_BYTES], usize) {
+    let bits = u64::BITS - (number | 1).leading_zeros();
+    let len = bits.div_ceil(7) as usize;
+    let all_but_last = (1u64 << (8 * (len - 1))) - 1;
+    ((stretched(number) | !LOW & all_but_last).to_le_bytes(), len)
+}
+
 /// Appends `number`.
 pub fn put(out: &mut Vec<u8>, mut number: u64) {
     while number >> WORD_BITS != 0 {
         out.push(number as u8 | CONTINUES);
         number >>= 7;
     }
-    let bits = u64::BITS - (number | 1).leading_zeros();
-    let len = bits.div_ceil(7) as usize;
-    let all_but_last = (1u64 << (8 * (len - 1))) - 1;
-    let word = stretched(number) | !LOW & all_but_last;
+    let (bytes, len) = word(number);
     let end = out.len() + len;
     // As a whole: eight bytes are one store.
-    out.extend_from_slice(&word.to_le_bytes());
+    out.extend_from_slice(&bytes);
     out.truncate(end);
+}
+
+/// The beginning of a record, put together on the stack. `N`: all its bytes at most, and eight.
+pub struct Front<const N: usize> {
+    bytes: [u8; N],
+    len: usize,
+}
+
+impl<const N: usize> Front<N> {
+    pub fn new() -> Self {
+        Self { bytes: [0; N], len: 0 }
+    }
+
+    pub fn byte(&mut self, byte: u8) {
+        self.bytes[self.len] = byte;
+        self.len += 1;
+    }
+
+    pub fn number(&mut self, mut number: u64) {
+        while number >> WORD_BITS != 0 {
+            self.byte(number as u8 | CONTINUES);
+            number >>= 7;
+        }
+        let (bytes, len) = word(number);
+        self.bytes[self.len..self.len + WORD_BYTES].copy_from_slice(&bytes);
+        self.len += len;
+    }
+
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
 }
 
 /// Seven bits of each byte, next to each other.
@@ -105,6 +141,10 @@ mod tests {
             let mut bytes = vec![7];
             put(&mut bytes, number);
             prop_assert_eq!(&bytes[1..], by_definition(number));
+            let mut front = Front::<32>::new();
+            front.byte(7);
+            front.number(number);
+            prop_assert_eq!(front.bytes(), &bytes);
             let len = bytes.len() - 1;
             bytes.extend(behind);
             prop_assert_eq!(first(&bytes[1..]), Some((number, len)));

@@ -2,7 +2,7 @@
 
 use cofs_types::{FsError, FsResult, InodeId, Timestamp};
 
-use super::packed::{self, CONTINUES};
+use super::packed::{self, CONTINUES, Front};
 
 /// Reads a record from its front. `what` names the record in the error.
 pub struct Reader<'a> {
@@ -98,7 +98,19 @@ pub fn put_number(out: &mut Vec<u8>, value: u64) {
     }
 }
 
+/// Zigzag.
+fn seconds(time: Timestamp) -> u64 {
+    (time.secs << 1 ^ time.secs >> 63) as u64
+}
+
 pub fn put_time(out: &mut Vec<u8>, time: Timestamp) {
-    put_number(out, (time.secs << 1 ^ time.secs >> 63) as u64);
+    put_number(out, seconds(time));
     put_number(out, u64::from(time.nanos));
+}
+
+impl<const N: usize> Front<N> {
+    pub fn time(&mut self, time: Timestamp) {
+        self.number(seconds(time));
+        self.number(u64::from(time.nanos));
+    }
 }

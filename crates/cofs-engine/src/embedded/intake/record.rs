@@ -100,6 +100,7 @@ impl Record {
                 Some([before, value])
             })
             .flatten()
+            .filter(|piece| !piece.is_empty())
     }
 }
 
@@ -117,8 +118,10 @@ fn len(bytes: usize) -> Option<[u8; 4]> {
 }
 
 fn checksum(payload_crc: u32, place: Place) -> u32 {
-    let crc = crc32c::crc32c_append(payload_crc, &place.generation.to_le_bytes());
-    crc32c::crc32c_append(crc, &place.index.to_le_bytes())
+    let mut bytes = [0; 16];
+    bytes[..8].copy_from_slice(&place.generation.to_le_bytes());
+    bytes[8..].copy_from_slice(&place.index.to_le_bytes());
+    crc32c::crc32c_append(payload_crc, &bytes)
 }
 
 /// What stands at a place of a segment.
