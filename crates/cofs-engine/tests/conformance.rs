@@ -10,8 +10,8 @@ use std::{
 
 use cofs_engine::{Batch, Bytes, Change, Durability, Engine, Guard, Outcome};
 use common::{
-    Factory, changes, commit, delete, embedded, embedded_by_calls, faultless, guard, memory, overlay, put,
-    scan, shown, synced,
+    Factory, changes, commit, delete, embedded, embedded_by_calls, faultless, got_into, guard, memory,
+    overlay, put, scan, shown, synced,
 };
 use proptest::{prelude::*, test_runner::TestRunner};
 use rand::{Rng as _, SeedableRng as _, rngs::SmallRng};
@@ -275,6 +275,7 @@ fn reads_are_the_newest_while_records_go_down(factory: Factory) {
         let names: Vec<_> = names.iter().map(|name| &name[..]).collect();
         let found = match &names[..] {
             names if keys[0].is_multiple_of(2) => shown(engine, names),
+            [one] if keys[0] % 4 == 1 => vec![got_into(engine, one)],
             [one] => vec![engine.get(one).unwrap()],
             many => engine.multi_get(many).unwrap(),
         };
@@ -420,6 +421,7 @@ fn follow(engine: &dyn Engine, model: &mut Model, step: &Step) {
         Step::Get(key) => {
             assert_eq!(engine.get(key).unwrap(), model.get(key));
             assert_eq!(shown(engine, &[key]), [model.get(key)]);
+            assert_eq!(got_into(engine, key), model.get(key));
         }
         Step::MultiGet(keys) => {
             let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();

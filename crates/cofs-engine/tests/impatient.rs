@@ -183,6 +183,33 @@ fn what_was_committed_just_now_is_given_and_commits_go_on_behind_a_refusal() {
     }
 }
 
+/// New keys are put in order by the first scan that meets them, and that of many takes its time.
+#[test]
+fn many_new_keys_are_put_in_order_for_who_has_patience() {
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let engine = open(directory.path());
+    let put = |numbers: std::ops::Range<u64>| {
+        commit(&engine, &changes(numbers.map(|number| Change::put(key(number), b"new".to_vec())).collect()));
+    };
+    put(0..100);
+    assert_eq!(impatiently(|| scanned(&engine, 0, 2)).map(|found| found.len()), Some(2), "a few are");
+    let all = VALUES * 2;
+    put(100..all);
+    let count = || {
+        let mut found = 0;
+        engine.scan(&key(0), &key(all), &mut |_, _| {
+            found += 1;
+            ControlFlow::Continue(())
+        })?;
+        Ok(found)
+    };
+    assert_eq!(impatiently(count), None);
+    assert_eq!(count().unwrap(), all);
+    assert_eq!(impatiently(count), Some(all));
+    put(all..all + 10);
+    assert_eq!(impatiently(count), Some(all));
+}
+
 #[test]
 fn a_scan_that_breaks_off_has_not_gone_past_what_it_could_not_read() {
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();

@@ -7,7 +7,7 @@
 use std::{
     future::{Future, poll_fn},
     panic::{AssertUnwindSafe, catch_unwind},
-    pin::pin,
+    pin::{Pin, pin},
     sync::Arc,
     task::{Poll, Waker},
 };
@@ -70,7 +70,12 @@ impl<F: FileSystem> Service<F> {
             // On a worker that must not wait for others' sake, nothing is begun.
             blocking().await;
         }
-        let outcome = match unpanicked(self.reply(frame)).await {
+        let replied = {
+            // Where it is made it stays: it has room for the largest operation, and copying that would be a tenth of the smallest.
+            let reply = pin!(self.reply(frame));
+            unpanicked(reply).await
+        };
+        let outcome = match replied {
             Ok(Reply::None) => return None,
             Ok(reply) => reply.place(frame.answer()),
             Err(errno) => Err(errno),
@@ -123,23 +128,26 @@ impl<F: FileSystem> Service<F> {
         let fs = self.fs.clone();
         match *operation {
             Operation::Fsync { handle, data_only } => {
-                Box::pin(unpanicked(async move { files::fsync(&*fs, ino, handle, data_only).await }))
+                Box::pin(async move { unpanicked(pin!(files::fsync(&*fs, ino, handle, data_only))).await })
             }
             Operation::Fsyncdir => {
-                Box::pin(unpanicked(async move { directories::fsyncdir(&*fs, ino).await }))
+                Box::pin(async move { unpanicked(pin!(directories::fsyncdir(&*fs, ino))).await })
             }
-            _ => Box::pin(unpanicked(async move { whole::syncfs(&*fs).await })),
+            _ => Box::pin(async move { unpanicked(pin!(whole::syncfs(&*fs))).await }),
         }
     }
 
     /// Mostly it is answered at once. Where it would have to wait it is dropped, as it has done nothing but look, and looks
     /// anew in the pool, where it can be left: on the way that nearly all take nothing is allocated.
     async fn look(&self, header: &InHeader, look: Look) -> Result<Reply, Errno> {
-        if let Poll::Ready(outcome) = at_once(|| polled_once(look.at(&*self.fs))) {
+        if let Poll::Ready(outcome) = at_once(|| {
+            let looking = pin!(look.at(&*self.fs));
+            looking.poll(&mut std::task::Context::from_waker(Waker::noop()))
+        }) {
             return outcome;
         }
         let fs = self.fs.clone();
-        let again = Box::pin(unpanicked(async move { look.at(&*fs).await }));
+        let again = Box::pin(async move { unpanicked(pin!(look.at(&*fs))).await });
         self.interrupts.unless_killed(header.unique, header.pid, again, &self.pool).await
     }
 
@@ -240,15 +248,10 @@ impl Look {
     }
 }
 
-fn polled_once<T>(future: impl Future<Output = T>) -> Poll<T> {
-    pin!(future).poll(&mut std::task::Context::from_waker(Waker::noop()))
-}
-
 /// Answers EIO for an operation that panics: whoever asked must not wait for ever.
 pub(crate) async fn unpanicked(
-    operation: impl Future<Output = Result<Reply, Errno>>,
+    mut operation: Pin<&mut impl Future<Output = Result<Reply, Errno>>>,
 ) -> Result<Reply, Errno> {
-    let mut operation = pin!(operation);
     poll_fn(|cx| {
         catch_unwind(AssertUnwindSafe(|| operation.as_mut().poll(cx))).unwrap_or_else(|_| {
             tracing::error!("an operation has panicked");

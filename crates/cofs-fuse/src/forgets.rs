@@ -3,7 +3,7 @@
 //! Nobody waits for it, and nothing bounds how many of them the kernel sends. So none of it is done where the request came, and all of it
 //! together takes one thread of the pool, however long the directory below is about it.
 
-use std::{collections::VecDeque, sync::Arc};
+use std::{collections::VecDeque, pin::pin, sync::Arc};
 
 use cofs_face::FileSystem;
 use cofs_types::{InodeId, limits};
@@ -36,11 +36,11 @@ impl Forgets {
         let work = async move {
             while let Some(ino) = these.next() {
                 // A panic has been told of; the others have their turn.
-                let _ = unpanicked(async {
+                let forgotten = pin!(async {
                     fs.forgotten(ino).await;
                     Ok(Reply::None)
-                })
-                .await;
+                });
+                let _ = unpanicked(forgotten).await;
             }
         };
         if pool.take_over(Box::pin(work)).is_err() {

@@ -5,7 +5,7 @@ use std::{ops::ControlFlow, path::Path, sync::Arc};
 
 use cofs_engine::{
     Batch, Change, Durability, EmbeddedEngine, EmbeddedOptions, Engine, FaultEngine, FaultPlan, Guard,
-    MemoryEngine, Outcome, OverlayEngine,
+    KeyShape, MemoryEngine, Outcome, OverlayEngine,
 };
 use rustix::io::Errno;
 
@@ -55,6 +55,7 @@ pub fn open_journal(directory: &Path, by_calls: bool) -> EmbeddedEngine {
     let options = EmbeddedOptions {
         create: true,
         journal_by_calls: by_calls,
+        keys: KeyShape { scanned: |key| usize::from(key.first() == Some(&b'a')) + 1, ..KeyShape::default() },
         ..EmbeddedOptions::new(directory, MEMORY_BYTES)
     };
     EmbeddedEngine::open(&options).unwrap()
@@ -93,6 +94,14 @@ pub fn scan(engine: &dyn Engine, start: &[u8], end: &[u8], limit: usize) -> Vec<
     };
     engine.scan(start, end, visit).unwrap();
     pairs
+}
+
+/// What an engine puts into a place that held something else.
+pub fn got_into(engine: &dyn Engine, key: &[u8]) -> Option<cofs_engine::Bytes> {
+    let mut value = b"before".to_vec();
+    let there = engine.get_into(key, &mut value).unwrap();
+    assert!(there || value.is_empty(), "of a key that is not there, {} bytes", value.len());
+    there.then(|| value.into())
 }
 
 /// What an engine shows as the values of `keys`: each once.

@@ -85,7 +85,16 @@ impl<const N: usize> Front<N> {
         self.len += 1;
     }
 
-    pub fn number(&mut self, mut number: u64) {
+    #[inline]
+    pub fn number(&mut self, number: u64) {
+        if number < u64::from(CONTINUES) {
+            self.byte(number as u8);
+        } else {
+            self.long(number);
+        }
+    }
+
+    fn long(&mut self, mut number: u64) {
         while number >> WORD_BITS != 0 {
             self.byte(number as u8 | CONTINUES);
             number >>= 7;
