@@ -64,16 +64,15 @@ pub(in crate::embedded) struct Memtable {
 }
 
 /// What an entry costs beside its value's bytes: itself, its share of a B-tree node and of a hash table. Estimated.
-const ENTRY_OVERHEAD_BYTES: usize = 160;
+const ENTRY_OVERHEAD_BYTES: usize = 128;
 /// So many keys are put in order with the table held: a commit waits no longer for them.
 const KEYS_AT_ONCE: usize = 1 << 10;
 /// Of the journal, for each key; small records take as much.
 const JOURNAL_BYTES_PER_KEY: u64 = 64;
 
 impl Table {
-    fn new(values: Values, keys: usize) -> Self {
-        let versions = Entries::for_keys(keys);
-        Self { versions, values, commits: 0, entries_bytes: 0, removals: 0, replayed: false }
+    fn new(values: Values) -> Self {
+        Self { versions: Entries::new(), values, commits: 0, entries_bytes: 0, removals: 0, replayed: false }
     }
 
     fn put(&mut self, key: &[u8], value: Option<&Bytes>, aside: &mut Aside) {
@@ -129,7 +128,7 @@ impl Memtable {
         Self {
             filter: Filter::for_keys(keys_max),
             order: RwLock::default(),
-            table: RwLock::new(Table::new(Values::new(pool), keys_max)),
+            table: RwLock::new(Table::new(Values::new(pool))),
             aside: Mutex::new(Aside { scans: Vec::new(), unordered: Unordered::new(keys) }),
             sorted: OnceLock::new(),
         }
@@ -327,6 +326,11 @@ impl Drop for Cursor {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_entry_is_as_large_as_a_cache_line() {
+        assert_eq!(size_of::<Rank>() + size_of::<Version>(), 64);
+    }
 
     fn put(memtable: &Memtable, key: &str, value: &str) {
         memtable.apply(&[Change::put(key, Bytes::copy_from_slice(value.as_bytes()))]);
