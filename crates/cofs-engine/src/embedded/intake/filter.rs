@@ -63,7 +63,7 @@ impl Filter {
         &self.blocks[index]
     }
 
-    /// Before the key can be found in the table. Whoever knows of the commit sees the bits.
+    /// Before anybody can find the key in the table. Whoever knows of the commit sees the bits.
     pub fn add(&self, hash: KeyHash) {
         let block = self.block(hash);
         for (word, bit) in hash.bits() {

@@ -9,10 +9,14 @@
 use std::{
     collections::VecDeque,
     ops::{Bound, Range},
-    sync::{Arc, OnceLock},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
 use parking_lot::{Mutex, RwLock, RwLockUpgradableReadGuard};
+use smallvec::SmallVec;
 
 use super::{
     super::KeyShape,
@@ -46,8 +50,8 @@ struct Table {
 
 /// What commits and scans tell each other.
 struct Aside {
-    /// The states (numbers of commits) that scans under way look at. Entered with the table held, so that no commit comes in
-    /// between.
+    /// The states (numbers of commits) that scans under way look at. Entered, and counted, with the table held, so that no commit comes
+    /// in between.
     scans: Vec<u64>,
     unordered: Unordered,
 }
@@ -59,6 +63,8 @@ pub(in crate::embedded) struct Memtable {
     order: RwLock<Order>,
     table: RwLock<Table>,
     aside: Mutex<Aside>,
+    /// The scans under way, at least: mostly there is none, and then a commit has nobody to ask.
+    scanning: AtomicUsize,
     /// All keys in their order, for who walks all when nobody commits any more.
     sorted: OnceLock<Vec<At>>,
 }
@@ -75,16 +81,15 @@ impl Table {
         Self { versions: Entries::new(), values, commits: 0, entries_bytes: 0, removals: 0, replayed: false }
     }
 
-    fn put(&mut self, key: &[u8], value: Option<&Bytes>, aside: &mut Aside) {
-        let Aside { scans, unordered } = aside;
-        let (hash, rank, commit) = (KeyHash::of(key), Rank::of(key), self.commits);
+    /// Of a new key, the number of its entry. `scans`: what those under way look at.
+    fn put(&mut self, hash: KeyHash, key: &[u8], value: Option<&Bytes>, scans: &[u64]) -> Option<At> {
+        let (rank, commit) = (Rank::of(key), self.commits);
         self.removals += usize::from(value.is_none());
         let value = value.map(|value| self.values.keep(value));
         self.entries_bytes += entry_bytes(value.as_ref());
         let version = Version { commit, value, older: None };
         let Some(newest) = self.versions.get_mut(hash, &rank) else {
-            unordered.note(key, self.versions.insert(hash, rank, version));
-            return;
+            return Some(self.versions.insert(hash, rank, version));
         };
         let seen = newest.commit < commit && scans.iter().any(|&state| state >= newest.commit);
         let replaced = std::mem::replace(newest, version);
@@ -98,6 +103,7 @@ impl Table {
             self.entries_bytes = self.entries_bytes.saturating_sub(bytes);
             newest.older = replaced.older.filter(|_| !scans.is_empty());
         }
+        None
     }
 }
 
@@ -130,33 +136,47 @@ impl Memtable {
             order: RwLock::default(),
             table: RwLock::new(Table::new(Values::new(pool))),
             aside: Mutex::new(Aside { scans: Vec::new(), unordered: Unordered::new(keys) }),
+            scanning: AtomicUsize::new(0),
             sorted: OnceLock::new(),
         }
     }
 
     pub(in crate::embedded) fn apply(&self, changes: &[Change]) {
         let mut table = self.table.write();
-        let mut aside = self.aside.lock();
         table.commits += 1;
+        let scans = self.scans();
         for change in changes {
-            let (key, value) = match change {
-                Change::Put { key, value } => (key, Some(value)),
-                Change::Delete { key } => (key, None),
-            };
-            self.filter.add(KeyHash::of(key));
-            table.put(key, value, &mut aside);
+            match change {
+                Change::Put { key, value } => self.put(&mut table, key, Some(value), &scans),
+                Change::Delete { key } => self.put(&mut table, key, None, &scans),
+            }
+        }
+    }
+
+    /// With the table held.
+    fn scans(&self) -> SmallVec<[u64; 4]> {
+        match self.scanning.load(Ordering::Acquire) {
+            0 => SmallVec::new(),
+            _ => SmallVec::from_slice(&self.aside.lock().scans),
+        }
+    }
+
+    fn put(&self, table: &mut Table, key: &[u8], value: Option<&Bytes>, scans: &[u64]) {
+        let hash = KeyHash::of(key);
+        if let Some(at) = table.put(hash, key, value, scans) {
+            // Nobody can look for it in the table yet, which is held.
+            self.filter.add(hash);
+            self.aside.lock().unordered.note(key, at);
         }
     }
 
     /// A commit that the journal told of.
     pub(in crate::embedded) fn replay(&self, changes: Vec<Logged>) {
         let mut table = self.table.write();
-        let mut aside = self.aside.lock();
         table.commits += 1;
         table.replayed = true;
         for (key, value) in changes {
-            self.filter.add(KeyHash::of(&key));
-            table.put(&key, value.as_ref(), &mut aside);
+            self.put(&mut table, &key, value.as_ref(), &[]);
         }
     }
 
@@ -264,6 +284,7 @@ impl Cursor {
     pub(super) fn new(memtable: Arc<Memtable>, start: &[u8], end: &[u8]) -> Self {
         let state = {
             let table = memtable.table.read();
+            memtable.scanning.fetch_add(1, Ordering::AcqRel);
             memtable.aside.lock().scans.push(table.commits);
             table.commits
         };
@@ -320,6 +341,7 @@ impl Drop for Cursor {
         if let Some(at) = scans.iter().position(|&state| state == self.state) {
             scans.swap_remove(at);
         }
+        self.memtable.scanning.fetch_sub(1, Ordering::AcqRel);
     }
 }
 

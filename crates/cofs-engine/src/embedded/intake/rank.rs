@@ -24,13 +24,11 @@ struct Head(u64, u64, u64);
 
 impl Rank {
     pub(super) fn of(key: &[u8]) -> Self {
-        let mut head = [0; HEAD_BYTES + 1];
         let (first, rest) = key.split_at_checked(HEAD_BYTES).unwrap_or((key, &[]));
-        head[..first.len()].copy_from_slice(first);
         // At most HEAD_BYTES, if it is a length.
-        head[HEAD_BYTES] = if rest.is_empty() { first.len() as u8 } else { LONGER };
+        let last = if rest.is_empty() { first.len() as u8 } else { LONGER };
         let rest = (!rest.is_empty()).then(|| Box::new(rest.to_vec()));
-        Self { head: Head::of(head), rest }
+        Self { head: Head::of(first, last), rest }
     }
 
     pub(super) fn key(&self) -> Key {
@@ -48,10 +46,22 @@ impl Rank {
     }
 }
 
+/// Byte by byte: a call for a copy of so few takes longer.
+fn padded(bytes: &[u8]) -> [u8; 8] {
+    let mut word = [0; 8];
+    word.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
+    word
+}
+
 impl Head {
-    fn of(bytes: [u8; HEAD_BYTES + 1]) -> Self {
-        let word = |at| bytes[at..].first_chunk().map_or(0, |word| u64::from_be_bytes(*word));
-        Self(word(0), word(8), word(16))
+    /// Of at most HEAD_BYTES.
+    fn of(bytes: &[u8], last: u8) -> Self {
+        let (words, rest) = bytes.as_chunks::<8>();
+        let word = |at: usize| {
+            words.get(at).copied().unwrap_or_else(|| if at == words.len() { padded(rest) } else { [0; 8] })
+        };
+        let [first, second, third] = [0, 1, 2].map(|at| u64::from_be_bytes(word(at)));
+        Self(first, second, third | u64::from(last))
     }
 
     fn bytes(self) -> [u8; HEAD_BYTES + 1] {

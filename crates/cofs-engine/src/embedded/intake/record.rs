@@ -117,11 +117,15 @@ fn len(bytes: usize) -> Option<[u8; 4]> {
     Some(u32::try_from(bytes).ok()?.to_le_bytes())
 }
 
+/// Aligned, or they would be summed byte by byte.
+#[repr(align(8))]
+struct Words([u8; 16]);
+
 fn checksum(payload_crc: u32, place: Place) -> u32 {
-    let mut bytes = [0; 16];
-    bytes[..8].copy_from_slice(&place.generation.to_le_bytes());
-    bytes[8..].copy_from_slice(&place.index.to_le_bytes());
-    crc32c::crc32c_append(payload_crc, &bytes)
+    let mut bytes = Words([0; 16]);
+    bytes.0[..8].copy_from_slice(&place.generation.to_le_bytes());
+    bytes.0[8..].copy_from_slice(&place.index.to_le_bytes());
+    crc32c::crc32c_append(payload_crc, &bytes.0)
 }
 
 /// What stands at a place of a segment.
