@@ -80,11 +80,17 @@ impl Loaded {
 
 /// The inode alone: of a directory, its times may be elsewhere.
 pub fn bare(tx: &mut Tx<'_>, ino: InodeId) -> FsResult<Option<Inode>> {
-    let inode = tx.see(&key::inode(ino), |value| value.map(Inode::decode).transpose())?;
-    let Some(mut inode) = inode else { return Ok(None) };
-    // Behind the record: a flush commits that first, and the change would be seen.
-    inode.atime = tx.access_time(ino).unwrap_or(inode.atime);
-    Ok(Some(inode))
+    // Put in its place, not handed from one to the next: it is large.
+    let mut inode = None;
+    tx.see(&key::inode(ino), |value| {
+        inode = value.map(Inode::decode).transpose()?;
+        Ok(())
+    })?;
+    if let Some(inode) = &mut inode {
+        // Behind the record: a flush commits that first, and the change would be seen.
+        inode.atime = tx.access_time(ino).unwrap_or(inode.atime);
+    }
+    Ok(inode)
 }
 
 /// The inode alone. `Stale` if there is none.
