@@ -418,28 +418,28 @@ mod tests {
     #[test]
     fn a_scan_misses_nothing_that_was_there_when_it_began() {
         const KEYS: usize = 20_000;
-        let memtable = Arc::new(Memtable::of_segment(0, KeyShape::default()));
         // In no order, and each once.
         let key = |number: usize| format!("{:05}", number * 7919 % KEYS);
-        let there = AtomicUsize::new(0);
-        std::thread::scope(|scope| {
-            for _ in 0..3 {
-                scope.spawn(|| {
-                    while there.load(Ordering::Acquire) < KEYS {
-                        let at_least = there.load(Ordering::Acquire);
-                        let found = all(cursor(&memtable));
-                        assert!(found.is_sorted_by(|(a, _), (b, _)| a < b));
-                        assert!(found.len() >= at_least, "{} of {at_least}", found.len());
-                    }
-                });
-            }
-            for number in 0..KEYS {
-                put(&memtable, &key(number), "v");
-                there.store(number + 1, Ordering::Release);
-            }
-        });
-        assert_eq!(all(cursor(&memtable)).len(), KEYS);
-        assert_eq!(memtable.keys(), KEYS);
+        for _ in 0..20 {
+            let memtable = Arc::new(Memtable::of_segment(0, KeyShape::default()));
+            let there = AtomicUsize::new(0);
+            let scan = || {
+                while there.load(Ordering::Acquire) < KEYS {
+                    let at_least = there.load(Ordering::Acquire);
+                    let found = all(cursor(&memtable));
+                    assert!(found.is_sorted_by(|(a, _), (b, _)| a < b));
+                    assert!(found.len() >= at_least, "{} of {at_least}", found.len());
+                }
+            };
+            std::thread::scope(|scope| {
+                (0..3).for_each(|_| drop(scope.spawn(scan)));
+                for number in 0..KEYS {
+                    put(&memtable, &key(number), "v");
+                    there.store(number + 1, Ordering::Release);
+                }
+            });
+            assert_eq!((all(cursor(&memtable)).len(), memtable.keys()), (KEYS, KEYS));
+        }
     }
 
     #[test]
