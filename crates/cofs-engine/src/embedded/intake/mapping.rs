@@ -30,14 +30,9 @@ use std::{
 use parking_lot::Mutex;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
-use super::ahead;
-
 /// Mappings that the signal handler knows, at most: beyond, segments are written to by calls. A process has
 /// four for each volume that it has open.
 const GUARDED_MAX: usize = 64;
-
-/// Of a record that comes next, perhaps.
-const SMALL_BYTES: usize = 192;
 
 struct Guarded {
     /// Addresses; 0 and 0 where there is no mapping.
@@ -100,14 +95,12 @@ impl Mapping {
         if !self.holds(at, bytes.len() as u64) {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        let behind = at as usize + bytes.len();
         // SAFETY: the range lies within the mapping, which lives as long as `self`; nobody has a reference into it, so
         // `bytes` does not overlap it. A page that the file cannot take is replaced by the signal handler.
         unsafe {
             let to = self.start.as_ptr().add(at as usize);
             std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len());
         }
-        ahead::fetch(self.start.as_ptr().wrapping_add(behind), SMALL_BYTES.min(self.len - behind));
         // The handler runs on this thread, within the copy.
         compiler_fence(Ordering::SeqCst);
         if self.place.failed.load(Ordering::Relaxed) {

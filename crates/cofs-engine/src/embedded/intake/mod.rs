@@ -15,7 +15,6 @@
 //!   header says so. Draining a layer twice, after a crash, is harmless: a record has values, not differences;
 //! - order of locks: the turn, `writer`, `work`, `layers`, a memtable, its scans.
 
-mod ahead;
 mod drain;
 mod entries;
 mod filter;

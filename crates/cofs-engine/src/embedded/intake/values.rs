@@ -9,7 +9,6 @@ use std::sync::Arc;
 use bytes::BytesMut;
 use parking_lot::Mutex;
 
-use super::ahead;
 use crate::Bytes;
 
 const PIECE_BYTES: usize = 1 << 18;
@@ -17,8 +16,6 @@ const PIECE_BYTES: usize = 1 << 18;
 const PIECE_SHARE_MAX: usize = PIECE_BYTES / 8;
 /// What is smaller is copied for who asks for it, as cheaply as shared, so that nobody keeps a piece for a few bytes of it.
 const SHARED_BYTES_MIN: usize = 1 << 10;
-/// Of a value that comes next, perhaps.
-const NEXT_BYTES: usize = 128;
 
 /// Pieces that wait to be used again.
 #[derive(Default)]
@@ -102,8 +99,6 @@ impl Values {
         let piece = &mut pieces[last];
         let at = piece.len();
         piece.extend_from_slice(value);
-        let spare = piece.spare_capacity_mut();
-        ahead::fetch(spare.as_ptr().cast(), spare.len().min(NEXT_BYTES));
         if small {
             // All of these are far below 4 Gi.
             Kept::Small { piece: last as u32, at: at as u32, len: value.len() as u32 }
