@@ -219,7 +219,7 @@ hanging_metadata() {
 }
 
 # hanging_disk DIRECTORY: where all lies on a disk that hangs (a local file system, on a loop device, on what is stopped), who needs nothing of it does not
-# wait for others on his CPU who do, be it for names, for small files or for large ones.
+# wait for others on his CPU who do, be it for names, for small files or for large ones, and to read or to change something.
 hanging_disk() {
     local disk=$1 store=$1/store n far=() status=0
     mkdir -p "$disk"
@@ -238,6 +238,17 @@ hanging_disk() {
         far+=($!)
         taskset -c 0 stat "$HANGING/files/small-0${n}500" &
         far+=($!)
+    done
+    # Each by itself in a part of the tables that nobody else asks for. Last what holds the directory's lock in the kernel.
+    hanging_changes=(
+        "touch -d @7 small-01000" "chmod 600 small-01500" "setfattr -n user.far -v far small-03000" "truncate -s 1000 small-05000"
+        "dd if=/dev/zero of=small-05500 bs=1 seek=3000 count=10 conv=notrunc status=none" "mv small-07000 ../made/moved" "rm small-08000"
+    )
+    for n in "${hanging_changes[@]}"; do
+        # shellcheck disable=SC2086 # words
+        (cd "$HANGING/files" && exec taskset -c 0 $n) &
+        far+=($!)
+        sleep 0.1
     done
     sleep 0.5
     hanging_near "$store" "${far[@]}" || status=$?

@@ -82,7 +82,7 @@ fn impatiently<T>(ask: impl FnOnce() -> Result<T, EngineError>) -> Option<T> {
 
 fn scanned(engine: &EmbeddedEngine, from: u64, count: usize) -> Result<Vec<Vec<u8>>, EngineError> {
     let mut found = Vec::new();
-    engine.scan(&key(from), &key(VALUES), &mut |_, value| {
+    engine.scan(&key(from), &key(VALUES * 5), &mut |_, value| {
         found.push(value.to_vec());
         if found.len() == count { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     })?;
@@ -208,6 +208,41 @@ fn many_new_keys_are_put_in_order_for_who_has_patience() {
     assert_eq!(impatiently(count), Some(all));
     put(all..all + 10);
     assert_eq!(impatiently(count), Some(all));
+}
+
+/// As rmdir(2) of a directory does of which everything has just been removed.
+#[test]
+fn many_removed_keys_are_passed_over_for_who_has_patience() {
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let engine = open(directory.path());
+    let put = |engine: &EmbeddedEngine, numbers: std::ops::Range<u64>| {
+        commit(engine, &changes(numbers.map(|number| Change::put(key(number), b"new".to_vec())).collect()));
+    };
+    let remove = |engine: &EmbeddedEngine, numbers: std::ops::Range<u64>| {
+        commit(engine, &changes(numbers.map(|number| Change::delete(key(number))).collect()));
+    };
+    // In the intake, put in order.
+    put(&engine, 0..10_001);
+    assert_eq!(scanned(&engine, 0, 1).unwrap().len(), 1);
+    remove(&engine, 0..4000);
+    assert_eq!(impatiently(|| scanned(&engine, 0, 1)).map(|found| found.len()), Some(1), "a few are");
+    remove(&engine, 4000..10_000);
+    assert_eq!(impatiently(|| scanned(&engine, 0, 1)), None);
+    // Below: first what was put goes there, then that it was removed. A journal goes down that has some MiB.
+    let goes_down = |engine: EmbeddedEngine| {
+        for number in 50_000..50_000 + VALUES {
+            commit(&engine, &changes(vec![Change::put(key(number), value(number))]));
+        }
+        drop(engine);
+        drop(open(directory.path()));
+        open(directory.path())
+    };
+    put(&engine, 0..10_001);
+    let engine = goes_down(engine);
+    remove(&engine, 0..10_000);
+    let engine = goes_down(engine);
+    assert_eq!(impatiently(|| scanned(&engine, 0, 1)), None);
+    assert_eq!(scanned(&engine, 0, 1).unwrap().len(), 1);
 }
 
 #[test]

@@ -11,7 +11,7 @@ use std::{
 use cofs_metadata::{Answer, MetadataDriver, Node};
 use cofs_placement::Placement;
 use cofs_types::{Attributes, FileKind, FsError, FsResult, InodeId, Layout, PoolId, limits};
-use cofs_wait::waiting;
+use cofs_wait::{here_or_waiting, waiting};
 use parking_lot::Mutex;
 
 use crate::{
@@ -189,7 +189,14 @@ impl<M: MetadataDriver> Cofs<M> {
         if node.attributes.kind != FileKind::Regular || node.layout == Layout::Inline {
             return Ok((node.attributes, valid_for));
         }
-        let ino = node.attributes.ino;
+        here_or_waiting!(self.attributes_of_object(node.attributes.ino, valid_for))
+    }
+
+    async fn attributes_of_object(
+        &self,
+        ino: InodeId,
+        valid_for: Duration,
+    ) -> FsResult<(Attributes, Duration)> {
         if let Some(inode) = self.opens.get(ino) {
             let mut state = inode.shared().await;
             if state.object_tells() && self.options.remote_below {

@@ -8,7 +8,7 @@ use cofs_types::{
     FallocateMode, FsResult, InodeId, Name, NewInode, OpenFlags, RenameMode, SeekWhence, SetAttributes,
     XattrMode, XattrName,
 };
-use cofs_wait::reading;
+use cofs_wait::here_or_waiting;
 
 use crate::{
     Cofs, Context, DirSink, Entry, FaceAbilities, FileSystem, HandleId, ListOf, Opened, OpenedDirectory,
@@ -68,7 +68,7 @@ impl<M: MetadataDriver> FileSystem for Cofs<M> {
         self.do_rename(ctx, from, to, mode).await
     }
     async fn readlink(&self, ino: InodeId) -> FsResult<Bytes> {
-        let target = reading!(self.metadata.readlink(ino))?.value;
+        let target = here_or_waiting!(self.metadata.readlink(ino))?.value;
         self.touch_directory(ino).await;
         Ok(target)
     }
@@ -95,7 +95,7 @@ impl<M: MetadataDriver> FileSystem for Cofs<M> {
         self.do_removexattr(ctx, ino, name).await
     }
     async fn access(&self, ctx: &Context<'_>, ino: InodeId, mask: u32) -> FsResult<()> {
-        reading!(self.metadata.access(&ctx.credentials, ino, mask)).map(|_| ())
+        here_or_waiting!(self.metadata.access(&ctx.credentials, ino, mask)).map(|_| ())
     }
 
     async fn create(&self, ctx: &Context<'_>, parent: InodeId, name: &Name, new: NewInode<'_>, flags: OpenFlags) -> FsResult<(Entry, Opened)> {

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use cofs_metadata::{MetadataDriver, Node};
 use cofs_placement::ObjectFile;
 use cofs_types::{Attributes, FsError, FsResult, InodeId, Layout, ObjectId, Timestamp, failpoint};
+use cofs_wait::here_or_waiting;
 
 use crate::{
     Cofs,
@@ -34,7 +35,7 @@ impl<M: MetadataDriver> Cofs<M> {
     /// The last close of an inode without a name.
     pub(crate) async fn release_unlinked(&self, ino: InodeId) -> FsResult<()> {
         self.close_idle(ino);
-        while !self.metadata.release_unlinked(ino).await?.value {
+        while !here_or_waiting!(self.metadata.release_unlinked(ino))?.value {
             // Somebody has opened it again, without the mark, and may have closed it meanwhile.
             if self.opens.mark_unlinked(ino) {
                 return Ok(());
@@ -212,7 +213,7 @@ impl<M: MetadataDriver> Cofs<M> {
         if let Some(known) = self.learned.starts_large(directory) {
             return known;
         }
-        match self.metadata.parent(directory).await {
+        match here_or_waiting!(self.metadata.parent(directory)) {
             Ok(parent) => self.learned.inherit(directory, parent.value.attributes.ino),
             Err(_) => false,
         }

@@ -5,9 +5,10 @@
 //! the task and yields, and the face's executor polls it again on a thread that may. A woken task is
 //! always polled by such a thread, so the operation simply goes on where it stood, with all it borrows.
 //!
-//! Whether a read waits for a disk nobody knows ahead. So what only reads is tried where it is, with [`unless_it_waits`]: whoever reads
+//! Whether a read waits for a disk nobody knows ahead. So an operation is tried where it is, with [`unless_it_waits`]: whoever reads
 //! below for it asks [`is_impatient`], takes only what is in memory, and where that is not enough says so by [`refuse`] and fails. Then the
-//! operation begins again on a thread that may wait ([`reading!`] does both).
+//! operation begins again on a thread that may wait ([`here_or_waiting!`] does both). Who changes something has read what he must before, and
+//! asks for [`no_way_back`] then: what was refused something changes nothing, and what has changed something is refused nothing.
 
 use std::{
     cell::Cell,
@@ -95,20 +96,38 @@ pub fn was_refused() -> bool {
     PATIENCE.get() == Patience::Refused
 }
 
-/// This thread has as little patience as told, for as long as the guard lives.
+/// Before something is changed: the caller waits from here on. `false`: he has been refused something and must change nothing, as he will
+/// begin again.
+#[must_use]
+pub fn no_way_back() -> bool {
+    if was_refused() {
+        return false;
+    }
+    PATIENCE.set(Patience::Any);
+    true
+}
+
+/// This thread has no patience, for as long as the guard lives or until there is [no way back](no_way_back): then neither has it for
+/// whoever began this.
 struct Impatient {
     before: Patience,
 }
 
 impl Impatient {
     fn begin() -> Self {
-        Self { before: PATIENCE.replace(Patience::None) }
+        let before = PATIENCE.get();
+        if before == Patience::Any {
+            PATIENCE.set(Patience::None);
+        }
+        Self { before }
     }
 }
 
 impl Drop for Impatient {
     fn drop(&mut self) {
-        PATIENCE.set(self.before);
+        if PATIENCE.get() != Patience::Any {
+            PATIENCE.set(self.before);
+        }
     }
 }
 
@@ -132,9 +151,10 @@ pub async fn unless_it_waits<T, E>(operation: impl Future<Output = Result<T, E>>
     if refused && result.is_err() { None } else { Some(result) }
 }
 
-/// What `$operation` comes to, which only reads: here if memory has what it needs, else, begun again, on a thread that may wait.
+/// What `$operation` comes to: here if memory has what it must read, else, begun again, on a thread that may wait. It holds nothing that others
+/// want when it has failed, and is as if it had not begun.
 #[macro_export]
-macro_rules! reading {
+macro_rules! here_or_waiting {
     ($operation:expr) => {
         match $crate::unless_it_waits($operation).await {
             Some(result) => result,
@@ -204,7 +224,7 @@ mod tests {
 
     #[test]
     fn what_memory_has_is_read_where_it_is_asked_for_and_the_rest_where_one_may_wait() {
-        let outcome = |in_memory| async move { reading!(read(in_memory)) };
+        let outcome = |in_memory| async move { here_or_waiting!(read(in_memory)) };
         assert_eq!(poll_here(outcome(true)), Poll::Ready(Ok("memory")));
         let mut cold = Box::pin(outcome(false));
         assert!(cold.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
@@ -234,6 +254,63 @@ mod tests {
             Ok::<_, ()>("enough")
         };
         assert_eq!(poll_here(unless_it_waits(content)), Poll::Ready(Some(Ok("enough"))));
+    }
+
+    /// What must be read, `kept` what it changes: in the middle, as both sides may be on the disk.
+    async fn change(before: bool, after: bool, kept: &Cell<u32>) -> Result<(), &'static str> {
+        read(before).await?;
+        if !no_way_back() {
+            return Err("refused");
+        }
+        kept.set(kept.get() + 1);
+        read(after).await.map(|_| ())
+    }
+
+    #[test]
+    fn what_changes_something_does_so_once() {
+        for (before, after) in [(true, true), (true, false), (false, true), (false, false)] {
+            let kept = Cell::new(0);
+            let mut changing = Box::pin(async { here_or_waiting!(change(before, after, &kept)) });
+            let polled = changing.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+            assert_eq!(polled.is_ready(), before, "what comes later is waited for where it is");
+            assert_eq!(kept.get(), u32::from(before));
+            if polled.is_pending() {
+                assert_eq!(run(changing), Ok(()));
+            }
+            assert_eq!(kept.get(), 1);
+            assert!(!is_impatient());
+        }
+    }
+
+    #[test]
+    fn what_was_refused_something_and_goes_on_changes_nothing() {
+        let kept = Cell::new(0);
+        let operation = async {
+            let _ = read(false).await;
+            change(true, true, &kept).await
+        };
+        assert_eq!(poll_here(unless_it_waits(operation)), Poll::Ready(None));
+        assert_eq!(kept.get(), 0);
+    }
+
+    #[test]
+    fn a_part_that_changes_something_leaves_the_whole_no_way_back() {
+        let kept = Cell::new(0);
+        let whole = async {
+            unless_it_waits(change(true, true, &kept)).await.unwrap()?;
+            read(false).await
+        };
+        assert_eq!(poll_here(unless_it_waits(whole)), Poll::Ready(Some(Ok("disk"))));
+        // And the other way round: what the whole was refused keeps its part from it.
+        let whole = async {
+            let _ = read(false).await;
+            match unless_it_waits(change(true, true, &kept)).await {
+                Some(done) => done,
+                None => Err("begun again"),
+            }
+        };
+        assert_eq!(poll_here(unless_it_waits(whole)), Poll::Ready(None));
+        assert_eq!(kept.get(), 1);
     }
 
     #[test]

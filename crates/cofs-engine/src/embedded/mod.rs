@@ -65,6 +65,9 @@ use records::{Records, Ticket};
 /// So many keys of the intake are put in order for who has no patience: a millisecond's work.
 const ORDERED_WITHOUT_PATIENCE: usize = 4096;
 
+/// So many keys that were removed a scan passes over, in the intake and below each, for who has no patience: the same.
+const PASSED_OVER_WITHOUT_PATIENCE: u64 = 4096;
+
 /// Errors after which nothing may be written: see the module's page.
 type Poison = OnceLock<EngineError>;
 
@@ -233,14 +236,19 @@ impl Engine for EmbeddedEngine {
         if start >= end {
             return Ok(());
         }
+        let impatient = cofs_wait::is_impatient();
         let mut options = ReadOptions::default();
         options.set_iterate_upper_bound(end);
+        if impatient {
+            options.set_max_skippable_internal_keys(PASSED_OVER_WITHOUT_PATIENCE);
+        }
         let (mut overlay, mut below) = self.intake.look(start, end, || self.db.raw_iterator_opt(options));
-        if cofs_wait::is_impatient() && overlay.unordered() > ORDERED_WITHOUT_PATIENCE {
+        if impatient && overlay.unordered() > ORDERED_WITHOUT_PATIENCE {
             cofs_wait::refuse();
         }
         nothing_refused()?;
         below.seek(start);
+        let mut removed = 0;
         loop {
             let above = overlay.peek();
             let flow = match (above, below.item()) {
@@ -250,7 +258,17 @@ impl Engine for EmbeddedEngine {
                         below.next();
                     }
                     overlay.advance(&key);
-                    value.map_or(ControlFlow::Continue(()), |value| visit(&key, &value))
+                    match value {
+                        Some(value) => visit(&key, &value),
+                        None if impatient && removed == PASSED_OVER_WITHOUT_PATIENCE => {
+                            cofs_wait::refuse();
+                            break;
+                        }
+                        None => {
+                            removed += 1;
+                            ControlFlow::Continue(())
+                        }
+                    }
                 }
                 (_, Some((key, value))) => {
                     let flow = visit(key, value);
@@ -264,7 +282,12 @@ impl Engine for EmbeddedEngine {
             }
         }
         // Where it broke off, too: what is above may have been visited past what below could not be read.
-        below.status().map_err(|e| engine_error("scanning the metadata", &e))?;
+        below.status().map_err(|e| {
+            if impatient && e.kind() == rocksdb::ErrorKind::Incomplete {
+                cofs_wait::refuse();
+            }
+            engine_error("scanning the metadata", &e)
+        })?;
         nothing_refused()
     }
 

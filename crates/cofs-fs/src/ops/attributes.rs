@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use cofs_metadata::{Answer, MetadataDriver, Node};
 use cofs_types::{Credentials, FsError, FsResult, InodeId, SetAttributes, failpoint};
-use cofs_wait::reading;
+use cofs_wait::here_or_waiting;
 
 use crate::{
     Cofs, Context, HandleId, Stat,
@@ -15,7 +15,7 @@ use crate::{
 
 impl<M: MetadataDriver> Cofs<M> {
     pub(crate) async fn do_getattr(&self, ino: InodeId) -> FsResult<Stat> {
-        let answer = match reading!(self.metadata.node(ino)) {
+        let answer = match here_or_waiting!(self.metadata.node(ino)) {
             Err(FsError::Stale) => return self.stat_of_ghost(ino),
             other => other?,
         };
@@ -43,12 +43,12 @@ impl<M: MetadataDriver> Cofs<M> {
         self.check_writable()?;
         let answer = if let Some(size) = change.size_bytes {
             self.do_truncate(ctx, ino, handle.is_none(), Cut { size, change }).await?;
-            self.metadata.node(ino).await?
+            here_or_waiting!(self.metadata.node(ino))?
         } else {
             if *change == SetAttributes::KILL_SET_ID {
-                self.check_may_kill_set_id(&ctx.credentials, ino).await?;
+                here_or_waiting!(self.check_may_kill_set_id(&ctx.credentials, ino))?;
             }
-            self.set_attributes(&ctx.credentials, ino, change).await?
+            here_or_waiting!(self.set_attributes(&ctx.credentials, ino, change))?
         };
         self.stat_of(answer).await
     }

@@ -2,6 +2,7 @@
 
 use cofs_metadata::{Answer, MetadataDriver, Node};
 use cofs_types::{Attributes, FsError, FsResult, InodeId, Layout, Name, NewInode, OpenFlags, failpoint};
+use cofs_wait::here_or_waiting;
 
 use crate::{
     Cofs, Context, DataPath, Entry, Opened, blocking,
@@ -21,7 +22,7 @@ impl<M: MetadataDriver> Cofs<M> {
     ) -> FsResult<(Entry, Opened)> {
         self.check_writable()?;
         let syncs = self.metadata.syncs_started();
-        let answer = match self.metadata.create(&ctx.credentials, parent, name, new).await {
+        let answer = match here_or_waiting!(self.metadata.create(&ctx.credentials, parent, name, new)) {
             Err(FsError::Exists) if !flags.exclusive => {
                 return self.open_existing(ctx, parent, name, flags).await;
             }
@@ -44,7 +45,8 @@ impl<M: MetadataDriver> Cofs<M> {
         self.check_writable()?;
         let syncs = self.metadata.syncs_started();
         let linkable = !flags.exclusive;
-        let answer = self.metadata.create_unlinked(&ctx.credentials, parent, new, linkable).await?;
+        let answer =
+            here_or_waiting!(self.metadata.create_unlinked(&ctx.credentials, parent, new, linkable))?;
         failpoint("fs.tmpfile.committed");
         let born = Born { directory: None, syncs, guessed_large: false };
         self.open_newborn(answer, born, flags.direct, flags).await
@@ -57,7 +59,8 @@ impl<M: MetadataDriver> Cofs<M> {
         name: &Name,
         flags: &OpenFlags,
     ) -> FsResult<(Entry, Opened)> {
-        let ino = self.metadata.lookup(&ctx.credentials, parent, name).await?.value.attributes.ino;
+        let ino =
+            here_or_waiting!(self.metadata.lookup(&ctx.credentials, parent, name))?.value.attributes.ino;
         let opened = self.do_open(ctx, ino, flags).await?;
         // After the open, which may have truncated it.
         match self.do_lookup_self(ino).await {

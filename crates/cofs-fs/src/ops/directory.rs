@@ -2,7 +2,7 @@
 
 use cofs_metadata::{ListedEntry, MetadataDriver, Node, WithNodes};
 use cofs_types::{FileKind, FsError, FsResult, InodeId, Layout};
-use cofs_wait::{reading, unless_it_waits, waiting};
+use cofs_wait::{here_or_waiting, unless_it_waits, waiting};
 
 use crate::{
     Cofs, Context, DirEntry, DirSink, Entry, HandleId, ListOf, OpenedDirectory, Validity,
@@ -15,7 +15,7 @@ const COOKIE_DOT_DOT: u64 = 2;
 
 impl<M: MetadataDriver> Cofs<M> {
     pub(crate) async fn do_opendir(&self, ctx: &Context<'_>, ino: InodeId) -> FsResult<OpenedDirectory> {
-        let node = reading!(self.metadata.node(ino))?.value;
+        let node = here_or_waiting!(self.metadata.node(ino))?.value;
         if node.attributes.kind != FileKind::Directory {
             return Err(FsError::NotDirectory);
         }
@@ -39,14 +39,14 @@ impl<M: MetadataDriver> Cofs<M> {
             return Ok(());
         }
         if cookie < COOKIE_DOT_DOT {
-            let parent = self.metadata.parent(ino).await?.value.attributes.ino;
+            let parent = here_or_waiting!(self.metadata.parent(ino))?.value.attributes.ino;
             if !sink(dot(b"..", parent, COOKIE_DOT_DOT)) {
                 return Ok(());
             }
         }
         // `valid_for` of a listing is told when it ends; a local driver's is unlimited, and a remote one's
         // entries must not be believed longer than the directory is held.
-        let valid_for = self.metadata.node(ino).await?.valid_for;
+        let valid_for = here_or_waiting!(self.metadata.node(ino))?.valid_for;
         let mut brings = Brings::new(with_attributes.then(|| self.listers.bring(ctx.pid, ino)));
         let with_nodes = brings.with_nodes();
         let mut visit = |listed: &ListedEntry<'_>| {
@@ -110,7 +110,7 @@ impl<M: MetadataDriver> Cofs<M> {
     /// Records that a directory, or a symlink, was read. That it cannot be is no reason to fail the reader.
     pub(crate) async fn touch_directory(&self, ino: InodeId) {
         let touched = async {
-            let node = self.metadata.node(ino).await?.value;
+            let node = here_or_waiting!(self.metadata.node(ino))?.value;
             if self.access_due(&node) {
                 self.metadata.touch_atime(ino, self.metadata.now()).await?;
             }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use cofs_metadata::MetadataDriver;
 use cofs_placement::ObjectFile;
 use cofs_types::{FallocateMode, FsError, FsResult, InodeId, Layout, failpoint, limits};
+use cofs_wait::here_or_waiting;
 
 use crate::{
     Cofs, Context, HandleId, blocking,
@@ -61,20 +62,24 @@ impl<M: MetadataDriver> Cofs<M> {
         if self.object_of(&inode).await?.is_some() || request.needs_object(self.inline_max) {
             blocking().await;
         }
+        here_or_waiting!(self.fallocate_open(ctx, &inode, &request))
+    }
+
+    async fn fallocate_open(&self, ctx: &Context<'_>, inode: &OpenInode, request: &Request) -> FsResult<()> {
         let mut state = inode.exclusive().await;
         inode.set_atime_due(true);
-        self.change_by(ctx, &inode, &mut state).await?;
+        self.change_by(ctx, inode, &mut state).await?;
         match state.layout {
             Layout::Inline if !request.needs_object(self.inline_max) => {
-                self.fallocate_inline(ino, &request).await
+                self.fallocate_inline(inode.ino, request).await
             }
             Layout::Inline => {
                 // Times change even if no byte does, as with an inline file.
-                self.outgrow(ino, &mut state, |file| allocate(file, &request)).await?;
+                self.outgrow(inode.ino, &mut state, |file| allocate(file, request)).await?;
                 state.preallocated = true;
                 Ok(())
             }
-            Layout::Object(_) => self.fallocate_object(&inode, &mut state, &request).await,
+            Layout::Object(_) => self.fallocate_object(inode, &mut state, request).await,
         }
     }
 

@@ -2,13 +2,13 @@
 
 use cofs_metadata::MetadataDriver;
 use cofs_types::{FileKind, FsResult, InodeId, Name, NewInode, failpoint};
-use cofs_wait::reading;
+use cofs_wait::here_or_waiting;
 
 use crate::{Cofs, Context, Entry};
 
 impl<M: MetadataDriver> Cofs<M> {
     pub(crate) async fn do_lookup(&self, ctx: &Context<'_>, parent: InodeId, name: &Name) -> FsResult<Entry> {
-        let found = reading!(self.metadata.lookup(&ctx.credentials, parent, name))?;
+        let found = here_or_waiting!(self.metadata.lookup(&ctx.credentials, parent, name))?;
         if found.value.attributes.kind != FileKind::Directory {
             self.listers.looks_up(ctx.pid, parent);
         }
@@ -16,11 +16,11 @@ impl<M: MetadataDriver> Cofs<M> {
     }
 
     pub(crate) async fn do_lookup_self(&self, ino: InodeId) -> FsResult<Entry> {
-        self.entry_of(reading!(self.metadata.node(ino))?).await
+        self.entry_of(here_or_waiting!(self.metadata.node(ino))?).await
     }
 
     pub(crate) async fn do_lookup_parent(&self, ino: InodeId) -> FsResult<Entry> {
-        self.entry_of(reading!(self.metadata.parent(ino))?).await
+        self.entry_of(here_or_waiting!(self.metadata.parent(ino))?).await
     }
 
     /// mkdir(2), symlink(2), mknod(2).
@@ -32,7 +32,7 @@ impl<M: MetadataDriver> Cofs<M> {
         new: &NewInode<'_>,
     ) -> FsResult<Entry> {
         self.check_writable()?;
-        let answer = self.metadata.create(&ctx.credentials, parent, name, new).await?;
+        let answer = here_or_waiting!(self.metadata.create(&ctx.credentials, parent, name, new))?;
         failpoint("fs.make.committed");
         self.entry_of(answer).await
     }
@@ -45,7 +45,7 @@ impl<M: MetadataDriver> Cofs<M> {
         name: &Name,
     ) -> FsResult<Entry> {
         self.check_writable()?;
-        let answer = self.metadata.link(&ctx.credentials, ino, parent, name).await?;
+        let answer = here_or_waiting!(self.metadata.link(&ctx.credentials, ino, parent, name))?;
         failpoint("fs.link.committed");
         self.opens.mark_linked(ino);
         self.entry_of(answer).await

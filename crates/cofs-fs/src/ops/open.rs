@@ -2,7 +2,7 @@
 
 use cofs_metadata::MetadataDriver;
 use cofs_types::{FsError, FsResult, InodeId, Layout, OpenFlags, SetAttributes};
-use cofs_wait::{unless_it_waits, waiting};
+use cofs_wait::here_or_waiting;
 
 use crate::{
     Cofs, Context, HandleId, Opened, blocking,
@@ -35,20 +35,27 @@ impl<M: MetadataDriver> Cofs<M> {
         inode: &OpenInode,
         flags: &OpenFlags,
     ) -> FsResult<Opened> {
-        let writer = flags.access.writes();
-        if flags.truncate && self.metadata.node(inode.ino).await?.value.layout != Layout::Inline {
+        if flags.truncate && here_or_waiting!(self.metadata.node(inode.ino))?.value.layout != Layout::Inline {
             blocking().await;
         }
+        let (opened, entered) = here_or_waiting!(self.open_joined(ctx, inode, flags))?;
+        if entered && (flags.sync || flags.data_sync) {
+            // The kernel syncs the bytes it writes; that the file is being written must be durable too.
+            self.sync_metadata().await?;
+        }
+        Ok(opened)
+    }
+
+    /// Tells besides whether the kernel may write by itself from now on.
+    async fn open_joined(
+        &self,
+        ctx: &Context<'_>,
+        inode: &OpenInode,
+        flags: &OpenFlags,
+    ) -> FsResult<(Opened, bool)> {
+        let writer = flags.access.writes();
         let mut state = inode.exclusive().await;
-        let mut node = match unless_it_waits(self.join(inode, &mut state, writer)).await {
-            Some(joined) => joined?,
-            None => {
-                drop(state);
-                waiting().await;
-                state = inode.exclusive().await;
-                self.join(inode, &mut state, writer).await?
-            }
-        };
+        let mut node = self.join(inode, &mut state, writer).await?;
         if flags.truncate && !writer && state.execs > 0 {
             // The kernel refuses writers before it asks us. One who empties it without writing it refuses only when we
             // have done so, and the program has lost its text.
@@ -71,13 +78,7 @@ impl<M: MetadataDriver> Cofs<M> {
         }
         state.execs += u32::from(flags.exec);
         let opened = self.opened(inode, &state, &node, flags);
-        let entered = state.passthrough && writer;
-        drop(state);
-        if entered && (flags.sync || flags.data_sync) {
-            // The kernel syncs the bytes it writes; that the file is being written must be durable too.
-            self.sync_metadata().await?;
-        }
-        Ok(opened)
+        Ok((opened, state.passthrough && writer))
     }
 
     async fn truncate_opening(
@@ -98,6 +99,10 @@ impl<M: MetadataDriver> Cofs<M> {
         }
         let Some(inode) = self.opens.get(ino) else { return Err(FsError::BadHandle) };
         let handle = Handle::from_id(handle);
+        if let Ok(Some(_)) = self.object_of(&inode).await {
+            // What its end needs of it is in memory then, or this is a thread that may wait: with the lock held nobody leaves.
+            let _ = here_or_waiting!(self.metadata.node(ino));
+        }
         let mut state = inode.exclusive().await;
         state.execs = state.execs.saturating_sub(u32::from(handle.execs()));
         let left = self.leave(&inode, &mut state, handle.writes()).await;

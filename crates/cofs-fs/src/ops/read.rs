@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use cofs_metadata::MetadataDriver;
 use cofs_types::{FsResult, InodeId, Layout};
-use cofs_wait::reading;
+use cofs_wait::here_or_waiting;
 
 use crate::{
     AtimeMode, Cofs, HandleId, blocking, handle::Handle, open_inode::OpenInode, open_object::OpenObject,
@@ -23,7 +23,7 @@ impl<M: MetadataDriver> Cofs<M> {
         into: &mut [u8],
     ) -> FsResult<usize> {
         let inode = self.opened_by(ino, handle).await?;
-        let count = reading!(self.read_open(&inode, offset, into))?;
+        let count = here_or_waiting!(self.read_open(&inode, offset, into))?;
         self.was_read(&inode, handle, count as u64).await;
         Ok(count)
     }
@@ -67,7 +67,7 @@ impl<M: MetadataDriver> Cofs<M> {
         if self.options.read_only || self.options.atime == AtimeMode::Never {
             return;
         }
-        if let Err(error) = self.try_touch(inode).await {
+        if let Err(error) = here_or_waiting!(self.try_touch(inode)) {
             tracing::debug!(%error, ino = %inode.ino, "access time not recorded");
         }
     }

@@ -2,6 +2,7 @@
 
 use cofs_metadata::{Fate, MetadataDriver, Removed};
 use cofs_types::{FileKind, FsResult, InodeId, Layout, Name, RenameMode, failpoint};
+use cofs_wait::here_or_waiting;
 
 use crate::{Cofs, Context};
 
@@ -18,14 +19,14 @@ impl<M: MetadataDriver> Cofs<M> {
     }
 
     async fn unlink_held(&self, ctx: &Context<'_>, parent: InodeId, name: &Name) -> FsResult<()> {
-        let removed = self.metadata.unlink(&ctx.credentials, parent, name).await?.value;
+        let removed = here_or_waiting!(self.metadata.unlink(&ctx.credentials, parent, name))?.value;
         failpoint("fs.unlink.committed");
         self.after_removal(&removed).await
     }
 
     pub(crate) async fn do_rmdir(&self, ctx: &Context<'_>, parent: InodeId, name: &Name) -> FsResult<()> {
         self.check_writable()?;
-        let removed = self.metadata.rmdir(&ctx.credentials, parent, name).await?.value;
+        let removed = here_or_waiting!(self.metadata.rmdir(&ctx.credentials, parent, name))?.value;
         failpoint("fs.rmdir.committed");
         self.after_removal(&removed).await
     }
@@ -50,7 +51,7 @@ impl<M: MetadataDriver> Cofs<M> {
         to: (InodeId, &Name),
         mode: RenameMode,
     ) -> FsResult<()> {
-        let renamed = self.metadata.rename(&ctx.credentials, from, to, mode).await?.value;
+        let renamed = here_or_waiting!(self.metadata.rename(&ctx.credentials, from, to, mode))?.value;
         failpoint("fs.rename.committed");
         match renamed.replaced {
             Some(removed) => self.after_removal(&removed).await,
@@ -65,7 +66,9 @@ impl<M: MetadataDriver> Cofs<M> {
         ctx: &Context<'_>,
         (parent, name): (InodeId, &Name),
     ) -> FsResult<Option<InodeId>> {
-        let Ok(target) = self.metadata.lookup(&ctx.credentials, parent, name).await else { return Ok(None) };
+        let Ok(target) = here_or_waiting!(self.metadata.lookup(&ctx.credentials, parent, name)) else {
+            return Ok(None);
+        };
         let target = target.value.attributes;
         let is_first_life = self.options.life == 0;
         if target.kind != FileKind::Regular || (is_first_life && target.nlink > 1) {

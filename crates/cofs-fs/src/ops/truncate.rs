@@ -6,6 +6,7 @@ use cofs_metadata::{MetadataDriver, Node};
 use cofs_types::{
     Authority, Credentials, FsError, FsResult, InodeId, Layout, SetAttributes, failpoint, limits,
 };
+use cofs_wait::here_or_waiting;
 
 use crate::{
     Cofs, Context, blocking,
@@ -35,7 +36,7 @@ impl<M: MetadataDriver> Cofs<M> {
             return Err(FsError::FileTooLarge);
         }
         if by_path && ctx.credentials.authority == Authority::Unchecked {
-            self.metadata.access(&ctx.credentials, ino, WRITE_MASK).await?;
+            here_or_waiting!(self.metadata.access(&ctx.credentials, ino, WRITE_MASK))?;
         }
         let inode = self.opens.claim(ino)?;
         let done = self.truncate_claimed(&ctx.credentials, &inode, cut).await;
@@ -43,11 +44,15 @@ impl<M: MetadataDriver> Cofs<M> {
     }
 
     async fn truncate_claimed(&self, c: &Credentials<'_>, inode: &OpenInode, cut: Cut<'_>) -> FsResult<()> {
-        let layout = self.metadata.node(inode.ino).await?.value.layout;
+        let layout = here_or_waiting!(self.metadata.node(inode.ino))?.value.layout;
         if layout != Layout::Inline || cut.size > self.inline_max {
             blocking().await;
         }
         inode.check_poison()?;
+        here_or_waiting!(self.truncate_joined(c, inode, cut))
+    }
+
+    async fn truncate_joined(&self, c: &Credentials<'_>, inode: &OpenInode, cut: Cut<'_>) -> FsResult<()> {
         let mut state = inode.exclusive().await;
         self.join(inode, &mut state, true).await?;
         let done = self.truncate_locked(c, inode, &mut state, cut).await;

@@ -7,6 +7,7 @@ use std::{sync::Arc, time::Instant};
 
 use cofs_metadata::MetadataDriver;
 use cofs_types::{Credentials, FsError, FsResult, InodeId, Layout, XattrName, failpoint, limits};
+use cofs_wait::here_or_waiting;
 
 use crate::{
     Cofs, HandleId, WriteFlags, blocking,
@@ -56,7 +57,8 @@ impl<M: MetadataDriver> Cofs<M> {
     /// before a write through its cache, but not past it.
     async fn drop_capabilities(&self, inode: &OpenInode) -> FsResult<()> {
         inode.set_capable(false);
-        match self.metadata.removexattr(&Credentials::ROOT, inode.ino, XattrName::new(CAPABILITY)?).await {
+        let name = XattrName::new(CAPABILITY)?;
+        match here_or_waiting!(self.metadata.removexattr(&Credentials::ROOT, inode.ino, name)) {
             Ok(_) => failpoint("fs.removexattr.committed"),
             Err(FsError::NoAttribute) => {}
             Err(error) => return Err(error),
@@ -78,7 +80,7 @@ impl<M: MetadataDriver> Cofs<M> {
         if data.is_empty() {
             return Ok(());
         }
-        let object = match self.try_write(inode, offset, data, end, kill_set_id).await? {
+        let object = match here_or_waiting!(self.try_write(inode, offset, data, end, kill_set_id))? {
             Attempt::Done => return Ok(()),
             Attempt::Object(object) => object,
             Attempt::Change => {

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use cofs_metadata::MetadataDriver;
 use cofs_types::{FsError, FsResult, InodeId, XattrMode, XattrName};
-use cofs_wait::reading;
+use cofs_wait::here_or_waiting;
 
 use crate::{Cofs, Context, blocking};
 
@@ -30,7 +30,7 @@ impl<M: MetadataDriver> Cofs<M> {
         name: &XattrName,
     ) -> FsResult<Bytes> {
         if !is_virtual(name) {
-            return Ok(reading!(self.metadata.getxattr(&ctx.credentials, ino, name))?.value);
+            return Ok(here_or_waiting!(self.metadata.getxattr(&ctx.credentials, ino, name))?.value);
         }
         match name.as_bytes() {
             INFO => self.info(ino).await,
@@ -52,7 +52,7 @@ impl<M: MetadataDriver> Cofs<M> {
             return self.set_virtual(ctx, ino, name).await;
         }
         self.check_writable()?;
-        self.metadata.setxattr(&ctx.credentials, ino, name, value, mode, kill_set_gid).await?;
+        here_or_waiting!(self.metadata.setxattr(&ctx.credentials, ino, name, value, mode, kill_set_gid))?;
         if name.as_bytes() == CAPABILITY
             && let Some(inode) = self.opens.get(ino)
         {
@@ -76,7 +76,7 @@ impl<M: MetadataDriver> Cofs<M> {
     /// Trusted attributes are not even named to those who may not read them (xattr(7)); the kernel leaves that
     /// to the file system.
     pub(crate) async fn do_listxattr(&self, ctx: &Context<'_>, ino: InodeId) -> FsResult<Bytes> {
-        let names = reading!(self.metadata.listxattr(ino))?.value;
+        let names = here_or_waiting!(self.metadata.listxattr(ino))?.value;
         if ctx.credentials.uid == 0 || !names.split(|byte| *byte == 0).any(is_trusted) {
             return Ok(names);
         }
@@ -94,7 +94,7 @@ impl<M: MetadataDriver> Cofs<M> {
         if is_virtual(name) {
             return Err(FsError::NoAttribute);
         }
-        self.metadata.removexattr(&ctx.credentials, ino, name).await?;
+        here_or_waiting!(self.metadata.removexattr(&ctx.credentials, ino, name))?;
         cofs_types::failpoint("fs.removexattr.committed");
         Ok(())
     }

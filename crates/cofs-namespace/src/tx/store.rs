@@ -113,9 +113,13 @@ impl Store {
         Ok(())
     }
 
-    /// Commits `changes`, unless another process has taken over the volume or this one has closed it.
+    /// Commits `changes`, unless another process has taken over the volume or this one has closed it. Errors besides: EAGAIN for who was
+    /// refused something before ([`cofs_wait`]), as he begins again.
     pub fn commit(&self, verb: &Verb, changes: Vec<Change>) -> FsResult<()> {
         self.check_open()?;
+        if !cofs_wait::no_way_back() {
+            return Err(FsError::from_io("metadata engine", io::ErrorKind::WouldBlock.into()));
+        }
         let guards = std::slice::from_ref(&self.epoch);
         let batch = Batch { guards, changes, upkeep: !verb.grows, ..Batch::default() };
         match self.engine.commit(&batch).map_err(engine_failed)? {
