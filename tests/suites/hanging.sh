@@ -4,6 +4,7 @@
 
 # More than there were ever threads for work that waits.
 HANGING_WRITERS=20
+HANGING_CHANGE=()
 
 suite_hanging() {
     hanging_nfs
@@ -158,24 +159,26 @@ hanging_cold() {
     # So many that most are in tables.
     head -c 39M /dev/urandom >"$WORK/hanging-bytes"
     (cd "$HANGING/files" && split -b 4000 -a 5 -d "$WORK/hanging-bytes" small- && split -b 1M -a 2 -d "$WORK/hanging-bytes" large-)
+    setfattr -n user.far -v "$(head -c 1500 /dev/urandom | base64 -w 0)" "$HANGING/files"/small-0[0-9]500
     "$COFS" umount "$HANGING"
     "$COFS" mount -d "$store" "$HANGING" -o "$options"
     # The one that watches over the other.
     HANGING_SERVES=$(pgrep -o -f -- "mount -d $store $HANGING")
     DAEMONS+=("$HANGING_SERVES")
-    touch "$HANGING/files/near"
-    setfattr -n user.near -v yes "$HANGING/files/near"
+    touch "$HANGING/near"
+    setfattr -n user.near -v yes "$HANGING/near"
     sync
     echo 3 >/proc/sys/vm/drop_caches
 }
 
-# hanging_near STORE PID...: near is answered on the CPU of those who wait, and they, once what hangs goes on; then the volume is in order.
+# hanging_near STORE PID...: near is answered on the CPU of those who wait, and they, once what hangs goes on, as are those in HANGING_CHANGE, who may
+# have had to wait, too; then the volume is in order.
 hanging_near() {
     local store=$1 n status=0
     shift
     # The kernel keeps no attributes of this kind, and asks.
     for n in {1..20}; do
-        timeout --kill-after=5 60 taskset -c 0 getfattr --only-values -n user.near "$HANGING/files/near" || {
+        timeout --kill-after=5 60 taskset -c 0 getfattr --only-values -n user.near "$HANGING/near" || {
             status=$?
             hanging_where
             break
@@ -183,7 +186,8 @@ hanging_near() {
     done
     hanging_all_wait "$@" || status=$?
     kill -CONT "$HANGS"
-    for n in "$@"; do wait "$n" || status=$?; done
+    for n in "$@" "${HANGING_CHANGE[@]}"; do wait "$n" || status=$?; done
+    HANGING_CHANGE=()
     "$COFS" umount "$HANGING" || status=$?
     wait_gone "$HANGING_SERVES" 300 || status=$?
     forget DAEMONS "$HANGING_SERVES"
@@ -221,7 +225,7 @@ hanging_metadata() {
 # hanging_disk DIRECTORY: where all lies on a disk that hangs (a local file system, on a loop device, on what is stopped), who needs nothing of it does not
 # wait for others on his CPU who do, be it for names, for small files or for large ones, and to read or to change something.
 hanging_disk() {
-    local disk=$1 store=$1/store n far=() status=0
+    local disk=$1 store=$1/store n descriptor held=() far=() status=0
     mkdir -p "$disk"
     truncate -s 512M "$HANGING_BELOW/disk"
     # Without a journal: that would be waited for by who changes something.
@@ -229,6 +233,14 @@ hanging_disk() {
     mount -o loop "$HANGING_BELOW/disk" "$disk"
     "$COFS" format "$store" >>"$LOGS/daemon.log" 2>&1
     hanging_cold "$store" "$(mount_options)"
+    # Those that will be changed are open: their names and inodes are in memory, what is to be changed is not.
+    for n in "$HANGING/files"/small-0{1,3,5}{0,5}00; do
+        exec {descriptor}<"$n"
+        held+=("$descriptor")
+    done
+    # What was gathered is committed, that is synced, and nothing is changed for two ticks: the journal is at rest.
+    sleep 8
+    echo 3 >/proc/sys/vm/drop_caches
     hanging_stop
     # Apart from each other, as the kernel reads ahead.
     for n in 2 4 6; do
@@ -239,17 +251,13 @@ hanging_disk() {
         taskset -c 0 stat "$HANGING/files/small-0${n}500" &
         far+=($!)
     done
-    # Each by itself in a part of the tables that nobody else asks for. Last what holds the directory's lock in the kernel.
-    hanging_changes=(
-        "touch -d @7 small-01000" "chmod 600 small-01500" "setfattr -n user.far -v far small-03000" "truncate -s 1000 small-05000"
-        "dd if=/dev/zero of=small-05500 bs=1 seek=3000 count=10 conv=notrunc status=none" "mv small-07000 ../made/moved" "rm small-08000"
-    )
-    for n in "${hanging_changes[@]}"; do
-        # shellcheck disable=SC2086 # words
-        (cd "$HANGING/files" && exec taskset -c 0 $n) &
-        far+=($!)
-        sleep 0.1
+    for n in 1 3 5; do
+        taskset -c 0 truncate -s 1000 "$HANGING/files/small-0${n}000" &
+        HANGING_CHANGE+=($!)
+        taskset -c 0 setfattr -n user.far -v near "$HANGING/files/small-0${n}500" &
+        HANGING_CHANGE+=($!)
     done
+    for descriptor in "${held[@]}"; do exec {descriptor}>&-; done
     sleep 0.5
     hanging_near "$store" "${far[@]}" || status=$?
     umount "$disk"

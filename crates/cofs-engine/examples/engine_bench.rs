@@ -160,8 +160,7 @@ fn timed<T>(histogram: &mut Histogram<u64>, work: impl FnOnce() -> Result<T>) ->
 }
 
 fn commit(engine: &EmbeddedEngine, batch: &Batch<'_>) -> Result<()> {
-    let pause = engine.pause();
-    if !pause.is_zero() {
+    if let Some(pause) = engine.pause() {
         thread::sleep(pause);
     }
     match engine.commit(batch)? {

@@ -168,11 +168,14 @@ pub trait Engine: Send + Sync + 'static {
     /// Checks the guards and applies the changes, as one.
     fn commit(&self, batch: &Batch<'_>) -> Result<Outcome, EngineError>;
 
-    /// How long who is about to change something should wait first, with nothing held that others want, because commits come faster
-    /// than they can be worked off. Who does not may have to wait in a commit, and long.
-    fn pause(&self) -> Duration {
-        Duration::ZERO
+    /// Whether who is about to change something should first go where he may wait, with nothing held that others want, and how long he should
+    /// wait there, because commits come faster than they can be worked off. Who does not may have to wait in a commit, and long.
+    fn pause(&self) -> Option<Duration> {
+        None
     }
+
+    /// To be called about once a second, while the engine is open: it tells from that how long nothing has been committed.
+    fn tick(&self) {}
 
     /// Puts everything committed so far on stable storage.
     fn sync(&self) -> Result<(), EngineError>;

@@ -106,7 +106,7 @@ pub struct FaultEngine {
     counts: [AtomicU64; CALLS],
     poison: Mutex<Option<EngineError>>,
     full: AtomicBool,
-    pause: Mutex<Duration>,
+    pause: Mutex<Option<Duration>>,
 }
 
 impl FaultEngine {
@@ -135,7 +135,7 @@ impl FaultEngine {
     }
 
     /// From here on it says that who changes something should wait so long first.
-    pub fn set_pause(&self, pause: Duration) {
+    pub fn set_pause(&self, pause: Option<Duration>) {
         *self.pause.lock() = pause;
     }
 
@@ -221,7 +221,7 @@ impl Engine for FaultEngine {
         }
     }
 
-    fn pause(&self) -> Duration {
+    fn pause(&self) -> Option<Duration> {
         (*self.pause.lock()).max(self.inner.pause())
     }
 

@@ -173,12 +173,12 @@ impl<M: MetadataDriver> Cofs<M> {
         if self.options.read_only { Err(FsError::ReadOnly) } else { Ok(()) }
     }
 
-    /// Before the metadata are changed, with nothing held: a moment's rest where they are changed faster than the engine can work off.
-    /// Others who ask on this CPU need not wait for that.
+    /// Before the metadata are changed, with nothing held: a moment's rest where they are changed faster than the engine can work off, and where
+    /// a commit may wait, a thread that may. Others who ask on this CPU need not wait for that.
     pub(crate) async fn hold_back(&self) {
-        let pause = self.metadata.pause();
+        let Some(pause) = self.metadata.pause() else { return };
+        waiting().await;
         if !pause.is_zero() {
-            waiting().await;
             std::thread::sleep(pause);
         }
     }

@@ -107,6 +107,9 @@ impl<M: MetadataDriver> FileSystem for Cofs<M> {
         self.do_tmpfile(ctx, parent, &new, &flags).await
     }
     async fn open(&self, ctx: &Context<'_>, ino: InodeId, flags: OpenFlags) -> FsResult<Opened> {
+        if flags.truncate || flags.access.writes() {
+            self.hold_back().await;
+        }
         self.do_open(ctx, ino, &flags).await
     }
     async fn read(&self, ino: InodeId, handle: HandleId, offset: u64, into: &mut [u8]) -> FsResult<usize> {
@@ -130,12 +133,14 @@ impl<M: MetadataDriver> FileSystem for Cofs<M> {
         self.do_release(ino, handle).await
     }
     async fn fallocate(&self, ctx: &Context<'_>, ino: InodeId, handle: HandleId, mode: FallocateMode, offset: u64, len: u64) -> FsResult<()> {
+        self.hold_back().await;
         self.do_fallocate(ctx, ino, handle, mode, offset, len).await
     }
     async fn lseek(&self, ino: InodeId, handle: HandleId, offset: u64, whence: SeekWhence) -> FsResult<u64> {
         self.do_lseek(ino, handle, offset, whence).await
     }
     async fn copy_range(&self, ctx: &Context<'_>, from: (InodeId, HandleId, u64), to: (InodeId, HandleId, u64), len: u64) -> FsResult<u64> {
+        self.hold_back().await;
         self.do_copy_range(ctx, from, to, len).await
     }
 

@@ -12,7 +12,7 @@ use std::{
 use cofs_engine::{FaultEngine, FaultPlan};
 use cofs_fs::{FileSystem, FsOptions, ListOf, run};
 use cofs_placement::{Fault, Operation};
-use cofs_types::{FsResult, InodeId};
+use cofs_types::{FallocateMode, FsResult, InodeId, OpenFlags};
 use common::*;
 
 /// Polls once, as a worker does, while each call below fails; then lets the operation come to its end.
@@ -173,7 +173,7 @@ fn who_changes_something_rests_where_changes_come_too_fast() {
     let volume = world.mount_over(Arc::clone(&engine) as _, FsOptions::default());
     let (ino, file) = volume.create("a");
     volume.write(ino, file, 0, b"bytes");
-    engine.set_pause(PAUSE);
+    engine.set_pause(Some(PAUSE));
     let fs = &volume.fs;
     let mut bytes = [0; 5];
     assert!(is_answered_at_once(fs.lookup(&CONTEXT, InodeId::ROOT, name("a"))));
@@ -192,9 +192,19 @@ fn who_changes_something_rests_where_changes_come_too_fast() {
     ));
     assert!(rests(PAUSE, fs.unlink(&CONTEXT, root, name("e"))));
     assert!(rests(PAUSE, fs.rmdir(&CONTEXT, root, name("c"))));
-    engine.set_pause(Duration::ZERO);
+    assert!(rests(PAUSE, fs.open(&CONTEXT, ino, OpenFlags { truncate: true, ..WO })));
+    let allocate = FallocateMode::Allocate { keep_size: false };
+    assert!(rests(PAUSE, fs.fallocate(&CONTEXT, ino, file.handle, allocate, 0, 100)));
+    assert!(rests(PAUSE, fs.copy_range(&CONTEXT, (ino, file.handle, 0), (ino, file.handle, 100), 50)));
+    engine.set_pause(None);
+    volume.write(ino, file, 0, &pattern(INLINE_MAX * 2, 1));
+    engine.set_pause(Some(PAUSE));
+    assert!(rests(PAUSE, fs.release(ino, file.handle)), "it is settled");
+    // Not for that they are too fast, but as the journal is at rest.
+    engine.set_pause(Some(Duration::ZERO));
+    assert!(rests(Duration::ZERO, fs.make(&CONTEXT, root, name("f"), new_directory())));
+    engine.set_pause(None);
     assert!(is_answered_at_once(fs.unlink(&CONTEXT, root, name("b"))));
-    volume.close(ino, file);
 }
 
 fn is_answered_at_once<T>(operation: impl Future<Output = FsResult<T>>) -> bool {

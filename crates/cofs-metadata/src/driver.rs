@@ -63,8 +63,9 @@ pub trait MetadataDriver: Send + Sync + 'static {
     fn reclaimed(&self, objects: &[ObjectId]) -> impl Future<Output = FsResult<Answer<()>>> + Send;
 
     // The whole.
-    /// How long to wait before something is changed, with nothing held that others want: changes come faster than they can be worked off.
-    fn pause(&self) -> Duration;
+    /// Whether to go where one may wait before something is changed, with nothing held that others want, and how long to wait there (changes come
+    /// faster than they can be worked off).
+    fn pause(&self) -> Option<Duration>;
     /// Whether anything was changed since the last successful sync began.
     fn needs_sync(&self) -> bool;
     /// Syncs begun so far: no sync lies between two looks at one number.

@@ -60,6 +60,7 @@ impl Local {
     /// synced, as `commit=5` of ext4 does: syncfs(2) does not reach a FUSE daemon, and users expect a power
     /// cut to cost seconds, not hours.
     fn tick(&self, number: u32) -> FsResult<()> {
+        self.namespace.tick();
         self.namespace.flush(self.clock.now())?;
         if number.is_multiple_of(limits::SYNC_TICKS) { self.sync() } else { Ok(()) }
     }
@@ -206,7 +207,7 @@ impl MetadataDriver for LocalDriver {
         self.change(|n, _| n.reclaimed(objects))
     }
 
-    fn pause(&self) -> Duration {
+    fn pause(&self) -> Option<Duration> {
         self.local.namespace.pause()
     }
     fn needs_sync(&self) -> bool {

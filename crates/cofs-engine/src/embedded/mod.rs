@@ -302,8 +302,12 @@ impl Engine for EmbeddedEngine {
         Ok(outcome)
     }
 
-    fn pause(&self) -> Duration {
+    fn pause(&self) -> Option<Duration> {
         self.intake.pause()
+    }
+
+    fn tick(&self) {
+        self.intake.tick();
     }
 
     fn sync(&self) -> Result<(), EngineError> {

@@ -100,6 +100,9 @@ impl<M: MetadataDriver> Cofs<M> {
         let Some(inode) = self.opens.get(ino) else { return Err(FsError::BadHandle) };
         let handle = Handle::from_id(handle);
         if let Ok(Some(_)) = self.object_of(&inode).await {
+            if handle.writes() {
+                self.hold_back().await;
+            }
             // What its end needs of it is in memory then, or this is a thread that may wait: with the lock held nobody leaves.
             let _ = here_or_waiting!(self.metadata.node(ino));
         }

@@ -22,9 +22,15 @@ impl Namespace {
         Ok(())
     }
 
-    /// How long to wait before something is changed, with nothing held that others want: changes come faster than they can be worked off.
-    pub fn pause(&self) -> Duration {
+    /// Whether to go where one may wait before something is changed, with nothing held that others want, and how long to wait there (changes come
+    /// faster than they can be worked off).
+    pub fn pause(&self) -> Option<Duration> {
         self.store.pause()
+    }
+
+    /// A second has passed.
+    pub fn tick(&self) {
+        self.store.tick();
     }
 
     /// Everything acknowledged before survives a power cut when this returns.

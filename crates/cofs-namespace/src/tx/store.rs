@@ -131,8 +131,12 @@ impl Store {
         }
     }
 
-    pub fn pause(&self) -> Duration {
+    pub fn pause(&self) -> Option<Duration> {
         self.engine.pause()
+    }
+
+    pub fn tick(&self) {
+        self.engine.tick();
     }
 
     pub fn sync(&self) -> FsResult<()> {

@@ -175,6 +175,11 @@ pub(super) struct Intake {
     /// `work` or `layers` has changed.
     changed: Condvar,
     committed: AtomicU64,
+    /// `committed` at the last tick.
+    ticked: AtomicU64,
+    /// Nothing has been committed for a second or more, and the kernel may have put the journal's page on the disk: who stores into it next has it note the
+    /// file's times, and may have to wait until the block of the disk is read in which those are.
+    at_rest: AtomicBool,
     pace: Pace,
     /// Commits known to be on stable storage.
     synced: Mutex<u64>,
@@ -275,6 +280,8 @@ impl Intake {
             short: AtomicBool::new(false),
             changed: Condvar::new(),
             committed: AtomicU64::new(1),
+            ticked: AtomicU64::new(1),
+            at_rest: AtomicBool::new(true),
             pace: Pace::default(),
             synced: Mutex::new(0),
             poison,
@@ -341,6 +348,9 @@ impl Intake {
         layer.memtable.apply(changes);
         *commits += 1;
         self.committed.store(*commits, Ordering::Release);
+        if self.at_rest.load(Ordering::Relaxed) {
+            self.at_rest.store(false, Ordering::Relaxed);
+        }
         if self.pace.is_behind() {
             self.pace.took(record.len(), self.room(tail));
         }
@@ -355,9 +365,18 @@ impl Intake {
         (others * self.segment_bytes + self.segment_bytes).saturating_sub(tail.at)
     }
 
-    /// How long who is about to change something should wait first, so that nobody has to wait long later.
-    pub(super) fn pause(&self) -> Duration {
-        self.pace.pause()
+    /// Whether and how long who is about to change something should wait first, so that nobody has to wait long later.
+    pub(super) fn pause(&self) -> Option<Duration> {
+        let pause = self.pace.pause();
+        (!pause.is_zero() || self.at_rest.load(Ordering::Relaxed)).then_some(pause)
+    }
+
+    /// A second has passed.
+    pub(super) fn tick(&self) {
+        let committed = self.committed.load(Ordering::Relaxed);
+        if self.ticked.swap(committed, Ordering::Relaxed) == committed {
+            self.at_rest.store(true, Ordering::Relaxed);
+        }
     }
 
     /// Begins it for a commit that `makes_room`, or does not.

@@ -501,6 +501,23 @@ fn garbage_is_no_journal() {
     assert_eq!(prefix(&world.open()), 1);
 }
 
+/// Whoever stores into the journal's page then may have to wait, and must go where he may.
+#[test]
+fn a_journal_is_at_rest_until_the_next_commit() {
+    let mut world = World::new();
+    let intake = world.open();
+    world.make_ready(&intake);
+    assert_eq!(intake.pause(), Some(Duration::ZERO), "as it was opened");
+    commit(&intake, 1);
+    assert_eq!(intake.pause(), None);
+    intake.tick();
+    assert_eq!(intake.pause(), None, "something was committed since the last tick");
+    intake.tick();
+    assert_eq!(intake.pause(), Some(Duration::ZERO));
+    commit(&intake, 2);
+    assert_eq!(intake.pause(), None);
+}
+
 #[test]
 fn the_reserve_comes_back_though_there_is_nothing_to_do() {
     let mut world = World::new();
