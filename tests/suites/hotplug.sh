@@ -113,7 +113,7 @@ hotplug_mount() {
     HOTPLUG_STORE=$BELOW/hotplug HOTPLUG_MNT=$WORK/hotplug
     mkdir -p "$HOTPLUG_MNT"
     "$COFS" format "$HOTPLUG_STORE"
-    "$@" "$COFS" mount "$HOTPLUG_STORE" "$HOTPLUG_MNT" -o "$(mount_options)" >>"$LOGS/daemon.log" 2>&1 </dev/null &
+    "$@" "$COFS" mount "$HOTPLUG_STORE" "$HOTPLUG_MNT" -o "norestart,$(mount_options)" >>"$LOGS/daemon.log" 2>&1 </dev/null &
     HOTPLUG_SERVES=$!
     serves "$HOTPLUG_SERVES" "$HOTPLUG_MNT"
 }

@@ -14,7 +14,7 @@ use std::{
 };
 
 use common::{
-    Foreground, Mounted, cofs, foreground, format, is_mounted, path_str, run, scratch, skip,
+    Foreground, Mounted, cofs, foreground, format, is_mounted, path_str, run, scratch, skip, unwatched,
     uring_can_be_had, wait_for,
 };
 use rustix::process::Signal;
@@ -126,7 +126,7 @@ fn an_acknowledged_change_survives_kill_9() {
     let root = scratch();
     let store = format(&root);
     let dir = root.path().join("mount");
-    let mut child = foreground(&store, &dir);
+    let mut child = unwatched(&store, &dir);
     for at in 0..100 {
         fs::write(dir.join(format!("file-{at}")), format!("bytes of {at}")).unwrap();
     }
@@ -380,7 +380,7 @@ fn who_unmounts_is_told_that_the_volume_could_not_be_closed() {
     let (outer_store, below) = (format(&outer), outer.path().join("mount"));
     // What is written by passthrough needs no process that serves.
     let serve = || {
-        let line = ["mount", &outer_store, below.to_str().unwrap(), "-o", "passthrough=off"];
+        let line = ["mount", &outer_store, below.to_str().unwrap(), "-o", "norestart,passthrough=off"];
         Foreground::start(cofs(&line), &below)
     };
     let mut served = serve();

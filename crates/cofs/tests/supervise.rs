@@ -5,15 +5,18 @@ mod common;
 use std::{
     fs::{self, File, OpenOptions},
     io::{self, Write},
-    os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt},
+    os::unix::{
+        fs::{FileExt, OpenOptionsExt, PermissionsExt},
+        process::ExitStatusExt,
+    },
     path::Path,
-    process::{Child, Command},
+    process::{Child, Command, Stdio},
     sync::atomic::{AtomicU32, Ordering::Relaxed},
     thread::sleep,
     time::{Duration, Instant},
 };
 
-use common::{Mounted, cofs, format, path_str, run, scratch, uring_can_be_had, wait_for};
+use common::{Foreground, Mounted, cofs, format, path_str, run, scratch, uring_can_be_had, wait_for};
 use rustix::{
     fs::{AtFlags, CWD, StatxFlags, statx},
     process::{Pid, Signal, kill_process, test_kill_process},
@@ -454,10 +457,58 @@ fn a_mount_point_is_found_again_by_any_name() {
     }
 }
 
+/// Ended, and by which signal, if by one.
+fn ends_by(child: &mut Child) -> Option<i32> {
+    let status = child.wait().unwrap();
+    assert!(status.success() || status.signal().is_some(), "{status}");
+    status.signal()
+}
+
+/// Before it serves it dies of the signal, as one process would that does not heed it yet; later it unmounts. It says nothing.
+#[test]
+fn a_signal_at_any_time_ends_what_was_started_and_leaves_nothing() {
+    let root = scratch();
+    let store = format(&root);
+    let dir = root.path().join("mount");
+    fs::create_dir(&dir).unwrap();
+    let mut died = 0;
+    for after in (0..30).map(Duration::from_millis) {
+        for signal in [Signal::TERM, Signal::INT] {
+            let mut command = cofs(&["mount", &store, dir.to_str().unwrap()]);
+            let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+            sleep(after);
+            // Again and again: where the tests run in the background, SIGINT is for nobody until somebody heeds it.
+            while child.try_wait().unwrap().is_none() {
+                kill_process(Pid::from_child(&child), signal).unwrap();
+                sleep(Duration::from_millis(1));
+            }
+            let said = io::read_to_string(child.stderr.take().unwrap()).unwrap();
+            let by = ends_by(&mut child);
+            assert!(by.is_none_or(|by| by == signal.as_raw()), "{by:?} after {signal:?}, {after:?}");
+            assert_eq!(said, "", "{signal:?}, {after:?}");
+            died += u32::from(by.is_some());
+            assert!(!fs::read_to_string("/proc/self/mountinfo").unwrap().contains(dir.to_str().unwrap()));
+        }
+    }
+    assert!(died > 0, "all of them served first");
+    run(&["fsck", &store]);
+}
+
 #[test]
 fn whoever_is_not_to_be_watched_over_is_not() {
     let root = scratch();
     let store = format(&root);
+    let dir = root.path().join("mount");
+    for (words, watched) in [("norestart", false), ("auto_unmount", false), ("restart", true), ("rw", true)] {
+        let mut mounted =
+            Foreground::start(cofs(&["mount", &store, dir.to_str().unwrap(), "-o", words]), &dir);
+        let started = mounted.process.id();
+        let told = |of: &str| status(&dir)["mount"][of].as_u64().and_then(|pid| u32::try_from(pid).ok());
+        assert_eq!(told("supervisor"), watched.then_some(started), "{words}");
+        assert_eq!(told("pid") == Some(started), !watched, "{words}");
+        mounted.signal(Signal::TERM);
+        mounted.ends_well();
+    }
     for (words, watched) in [("norestart", false), ("auto_unmount", false), ("restart", true), ("rw", true)] {
         let mounted = Mounted::new(&root, &store, &["-o", words]);
         let supervisor = &status(&mounted.dir)["mount"]["supervisor"];
