@@ -53,6 +53,9 @@ supervise_user() {
     local started=(setpriv --reuid="$UNPRIVILEGED" --regid="$UNPRIVILEGED" --clear-groups
         env -i PATH="$PATH" "$THEIRS/cofs" mount "$THEIR_STORE" "$THEIRS/mnt")
     AS=as_user supervise_foreground "$1/foreground" "$THEIRS/mnt" "${started[@]}" -o "transport=$TRANSPORT"
+    if supervised_up "$1/foreground/replacing/mount" "$THEIRS/mnt" "${started[@]}" -o "transport=$TRANSPORT"; then
+        AS=as_user run_case "$1/foreground/replacing" foreground_replacing
+    fi
     run_case "$1/foreground/fsck" as_user "$THEIRS/cofs" fsck "$THEIR_STORE"
     if [[ $TRANSPORT != uring ]] && supervised_up "$1/mount" "$THEIRS/mnt" "${started[@]}" -o "supervise,transport=$TRANSPORT"; then
         run_case "$1/names" supervised_names "$THEIRS/mnt" as_user
@@ -80,7 +83,9 @@ supervise_foreground() {
         forget DAEMONS "$WATCHES"
         forget MOUNTS "$dir"
     done
+    MOUNTS+=("$dir")
     run_case "$name/interrupt" foreground_interrupt "$dir" "$@"
+    forget MOUNTS "$dir"
 }
 
 foreground_status() {
@@ -116,6 +121,32 @@ foreground_ends() {
 # shellcheck disable=SC2016 # for another shell
 foreground_write() { ${AS:-} sh -c 'echo "$1" >"$2"' write "$1" "$2"; }
 
+# A user's dead mount is taken away before the next is made. Who ends between the two leaves the directory as it is, in which somebody may put something
+# before the next begins: the volume is mounted all the same, and that is hidden.
+foreground_replacing() {
+    local n
+    foreground_write replacing "$THEIRS/mnt/replacing"
+    cp "$THEIRS/cofs" "$THEIRS/program"
+    printf '#!/bin/sh\nif mkdir "%s/first"; then export COFS_FAILPOINT=cofs.replace.taken_away; else touch "%s/mnt/between"; fi\nexec "%s/program" "$@"\n' \
+        "$THEIRS" "$THEIRS" "$THEIRS" >"$THEIRS/script"
+    chmod 755 "$THEIRS/script"
+    mv "$THEIRS/script" "$THEIRS/cofs"
+    sleep 0.3
+    # shellcheck disable=SC2046 # it is one
+    kill -KILL $(serves_now)
+    for ((n = 0; n < 200; n++)); do
+        if [[ -d $THEIRS/first && $(as_user cat mnt/replacing 2>/dev/null) = replacing ]]; then break; fi
+        sleep 0.05
+    done
+    mv "$THEIRS/program" "$THEIRS/cofs"
+    [[ $(as_user ls mnt) != *between* && $(as_user cat mnt/replacing) = replacing && $(findmnt -n "$THEIRS/mnt" | wc -l) = 1 ]]
+    as_user rm mnt/replacing
+    as_user "$THEIRS/cofs" umount mnt
+    wait_gone "$WATCHES" 100
+    [[ -z $(findmnt -n "$THEIRS/mnt") && -e $THEIRS/mnt/between ]]
+    rm "$THEIRS/mnt/between"
+}
+
 # From a terminal, which tells everybody in its foreground: nothing is said, and it ends well.
 foreground_interrupt() {
     local dir=$1 terminal status=0 said
@@ -127,7 +158,9 @@ foreground_interrupt() {
     exec 7>"$WORK/keys"
     # shellcheck disable=SC2086 # several words, or none
     serves "$terminal" "$dir" ${AS:-}
-    foreground_write interrupt "$dir/interrupt"
+    # What was written before each of the other ends.
+    # shellcheck disable=SC2016,SC2086 # for another shell; several words, or none
+    ${AS:-} sh -euc 'cd "$1"; [ "$(cat *)" = "$(printf "HUP\nKILL\nTERM\n1\n2\n3")" ]; rm *' all "$dir"
     sleep 0.3
     printf '\003' >&7
     wait_gone "$terminal" 100 || kill -KILL "$terminal"

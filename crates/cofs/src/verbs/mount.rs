@@ -14,6 +14,7 @@ use std::{
 
 use cofs_fs::{AtimeMode, Cofs, FileSystem, FsOptions, OpenTable, VolumeParts};
 use cofs_fuse::{Handover, Mount, MountReport, Resent};
+use cofs_types::failpoint;
 use rustix::{
     io::Errno,
     process::{Resource, geteuid, getrlimit, getuid, setrlimit},
@@ -348,6 +349,7 @@ impl Service<'_> {
             return Ok(false);
         }
         line.replacing().within("cannot tell the supervisor that the mount is made anew")?;
+        failpoint("cofs.replace.told");
         Ok(true)
     }
 
@@ -364,6 +366,7 @@ impl Service<'_> {
         told: Told,
         write_out: impl Fn() + Send + 'static,
     ) -> Done {
+        failpoint("cofs.mount.served");
         let report = mount.report();
         tracing::info!(point = %mount.point().display(), life = self.life, ?report, "serving");
         warn_of_what_is_not_had(self.options, report);
