@@ -73,7 +73,8 @@ pub struct MountOptions {
     /// Mount over a directory that has entries: they are hidden while the mount stands.
     pub non_empty: bool,
     /// Where a mount of this type stands that nobody serves any more, this one takes its place. Nobody sees the directory below between them; where
-    /// the kernel cannot do that for us (before Linux 6.5; without `CAP_SYS_ADMIN`) it is seen for as long as two calls take. It is not looked into.
+    /// the kernel cannot do that for us (before Linux 6.5; without `CAP_SYS_ADMIN`) it is seen for as long as two calls take. It is not looked into. There need
+    /// be no dead one; one that fails itself stays, dead.
     pub replaces_dead: bool,
     /// Workers on `/dev/fuse`; `None`: one per CPU, or over a network one for each request in hand. With fewer there they do not wait themselves.
     pub threads: Option<usize>,
