@@ -38,8 +38,8 @@ mounts() {
     sync
     echo 3 >/proc/sys/vm/drop_caches
     from=$EPOCHREALTIME
-    # In a session of its own, as daemons are.
-    setsid "$COFS" mount "$DIR/store" "$MNT" &
+    # In a session of its own, as daemons are; the process itself serves, which is looked at and killed.
+    setsid "$COFS" mount "$DIR/store" "$MNT" -o norestart &
     DAEMON=$!
     until findmnt -n "$MNT" >/dev/null && stat "$MNT" >/dev/null 2>&1; do
         [[ -d /proc/$DAEMON ]] || die "the volume could not be mounted"

@@ -35,7 +35,7 @@ cofs_cargo_with "-Cprofile-generate=$WORK/counts" build --profile dist --locked 
 rm -rf "$WORK/counts"
 
 mkdir "$WORK/mnt"
-"$CARGO_TARGET_DIR/counting/dist/cofs" mount --create "$WORK/store" "$WORK/mnt" &
+"$CARGO_TARGET_DIR/counting/dist/cofs" mount --create "$WORK/store" "$WORK/mnt" -o norestart &
 DAEMON=$!
 for ((n = 0; n < 300; n++)); do
     findmnt -n "$WORK/mnt" >/dev/null && break

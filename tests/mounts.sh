@@ -76,10 +76,11 @@ config_up() {
     volume_up
 }
 
-# Mounts $STORE at $MNT with a daemon of which we know the process id, and waits until it serves, by the transport that it should.
+# Mounts $STORE at $MNT with a daemon of which we know the process id, and waits until it serves, by the transport that it should. Nobody watches
+# over it, so that its death is seen: another would serve within a moment.
 volume_up() {
     if [[ $TRANSPORT = uring ]]; then uring_for_tests; fi
-    "$COFS" mount "$STORE" "$MNT" -o "$(mount_options)" \
+    "$COFS" mount "$STORE" "$MNT" -o "norestart,$(mount_options)" \
         >>"$LOGS/daemon.log" 2>&1 </dev/null &
     DAEMON=$!
     DAEMONS+=("$DAEMON")

@@ -1,7 +1,8 @@
 # shellcheck shell=bash
-# Volumes under `-o supervise`: a build goes on while the process that serves is killed ten times, for root and for an ordinary user;
+# Volumes in the foreground, where the volume is mounted anew when the process that serves it dies, for root and for an ordinary user: that, and every end.
+# Then volumes under `-o supervise`: a build goes on while the process that serves is killed ten times, for root and for an ordinary user;
 # over io_uring, where requests do not survive, the volume is mounted anew each time. (Open files of every kind, requests whose answer
-# was lost, giving up and ends in order: crates/cofs/tests/supervise.rs.)
+# was lost, giving up, ends in order and at every arrow of the way to another mount: crates/cofs/tests/supervise.rs.)
 
 # shellcheck source=unprivileged.sh
 . tests/suites/unprivileged.sh
@@ -20,6 +21,7 @@ supervise_root() {
     SUPERVISED=$WORK/supervised
     mkdir -p "$SUPERVISED"
     "$COFS" format "$store" >>"$LOGS/daemon.log" 2>&1
+    supervise_foreground "$1/foreground" "$SUPERVISED" "$COFS" mount "$store" "$SUPERVISED" -o "$(mount_options)"
     if supervised_up "$1/mount" "$SUPERVISED" "$COFS" mount "$store" "$SUPERVISED" -o "supervise,$(mount_options)"; then
         if [[ $TRANSPORT = uring ]]; then
             run_case "$1/anew" supervised_anew
@@ -35,7 +37,6 @@ supervise_root() {
 
 supervise_user() {
     local lacks
-    [[ $TRANSPORT != uring ]] || return 0
     lacks=$(unprivileged_lacks)
     if [[ -n $lacks ]]; then
         skip "$1" "$lacks"
@@ -49,14 +50,126 @@ supervise_user() {
     fuse_for_everybody
     as_user "$THEIRS/cofs" format "$THEIR_STORE" >>"$LOGS/daemon.log" 2>&1
     # setpriv and env become cofs: the process started is the supervisor.
-    if supervised_up "$1/mount" "$THEIRS/mnt" setpriv --reuid="$UNPRIVILEGED" --regid="$UNPRIVILEGED" --clear-groups \
-        env -i PATH="$PATH" "$THEIRS/cofs" mount "$THEIR_STORE" "$THEIRS/mnt" -o "supervise,transport=$TRANSPORT"; then
+    local started=(setpriv --reuid="$UNPRIVILEGED" --regid="$UNPRIVILEGED" --clear-groups
+        env -i PATH="$PATH" "$THEIRS/cofs" mount "$THEIR_STORE" "$THEIRS/mnt")
+    AS=as_user supervise_foreground "$1/foreground" "$THEIRS/mnt" "${started[@]}" -o "transport=$TRANSPORT"
+    if supervised_up "$1/foreground/replacing/mount" "$THEIRS/mnt" "${started[@]}" -o "transport=$TRANSPORT"; then
+        AS=as_user run_case "$1/foreground/replacing" foreground_replacing
+    fi
+    run_case "$1/foreground/fsck" as_user "$THEIRS/cofs" fsck "$THEIR_STORE"
+    if [[ $TRANSPORT != uring ]] && supervised_up "$1/mount" "$THEIRS/mnt" "${started[@]}" -o "supervise,transport=$TRANSPORT"; then
         run_case "$1/names" supervised_names "$THEIRS/mnt" as_user
         run_case "$1/umount" supervised_umount "$THEIRS/mnt" as_user "$THEIRS/cofs"
         run_case "$1/fsck" as_user "$THEIRS/cofs" fsck "$THEIR_STORE"
     fi
     fuse_as_before
     rm -rf --one-file-system "$THEIRS" "$THEIR_STORE"
+}
+
+# How the process that was started ends in each case, as it would without a supervisor.
+declare -A FOREGROUND_ENDS=([crash]=0 [sigterm]=0 [killed]=137 [hangup]=129)
+
+# supervise_foreground NAME DIR COMMAND...: mounts in the foreground that COMMAND makes, each for another end. AS: who works there, where that is not root.
+supervise_foreground() {
+    local name=$1 dir=$2 end status
+    shift 2
+    for end in crash sigterm killed hangup; do
+        supervised_up "$name/$end/mount" "$dir" "$@" || return 0
+        run_case "$name/$end" "foreground_$end" "$dir"
+        wait_gone "$WATCHES" 100 || kill -KILL "$WATCHES"
+        status=0
+        wait "$WATCHES" 2>/dev/null || status=$?
+        run_case "$name/$end/status" foreground_status "$status" "${FOREGROUND_ENDS[$end]}"
+        forget DAEMONS "$WATCHES"
+        forget MOUNTS "$dir"
+    done
+    MOUNTS+=("$dir")
+    run_case "$name/interrupt" foreground_interrupt "$dir" "$@"
+    forget MOUNTS "$dir"
+}
+
+foreground_status() {
+    echo "it ended with $1; expected: $2"
+    (($1 == $2))
+}
+
+foreground_crash() {
+    mounted_anew "$1"
+    umount "$1"
+}
+
+foreground_sigterm() { foreground_ends TERM "$1"; }
+
+# Neither an unserved mount stays, nor a process that nobody knows of.
+foreground_killed() { foreground_ends KILL "$1"; }
+
+# Its terminal goes.
+foreground_hangup() { foreground_ends HUP "$1"; }
+
+# foreground_ends SIGNAL DIR: to the process that was started; the volume is unmounted, in order.
+foreground_ends() {
+    local serves
+    read -r serves _ <<<"$(serves_now)"
+    foreground_write "$1" "$2/$1"
+    kill -s "$1" "$WATCHES"
+    wait_gone "$WATCHES" 100
+    wait_gone "$serves" 100
+    [[ -z $(findmnt -n "$2") ]]
+}
+
+# foreground_write TEXT FILE
+# shellcheck disable=SC2016 # for another shell
+foreground_write() { ${AS:-} sh -c 'echo "$1" >"$2"' write "$1" "$2"; }
+
+# A user's dead mount is taken away before the next is made. Who ends between the two leaves the directory as it is, in which somebody may put something
+# before the next begins: the volume is mounted all the same, and that is hidden.
+foreground_replacing() {
+    local n
+    foreground_write replacing "$THEIRS/mnt/replacing"
+    cp "$THEIRS/cofs" "$THEIRS/program"
+    printf '#!/bin/sh\nif mkdir "%s/first"; then export COFS_FAILPOINT=cofs.replace.taken_away; else touch "%s/mnt/between"; fi\nexec "%s/program" "$@"\n' \
+        "$THEIRS" "$THEIRS" "$THEIRS" >"$THEIRS/script"
+    chmod 755 "$THEIRS/script"
+    mv "$THEIRS/script" "$THEIRS/cofs"
+    sleep 0.3
+    # shellcheck disable=SC2046 # it is one
+    kill -KILL $(serves_now)
+    for ((n = 0; n < 200; n++)); do
+        if [[ -d $THEIRS/first && $(as_user cat mnt/replacing 2>/dev/null) = replacing ]]; then break; fi
+        sleep 0.05
+    done
+    mv "$THEIRS/program" "$THEIRS/cofs"
+    [[ $(as_user ls mnt) != *between* && $(as_user cat mnt/replacing) = replacing && $(findmnt -n "$THEIRS/mnt" | wc -l) = 1 ]]
+    as_user rm mnt/replacing
+    as_user "$THEIRS/cofs" umount mnt
+    wait_gone "$WATCHES" 100
+    [[ -z $(findmnt -n "$THEIRS/mnt") && -e $THEIRS/mnt/between ]]
+    rm "$THEIRS/mnt/between"
+}
+
+# From a terminal, which tells everybody in its foreground: nothing is said, and it ends well.
+foreground_interrupt() {
+    local dir=$1 terminal status=0 said
+    shift
+    rm -f "$WORK/keys"
+    mkfifo "$WORK/keys"
+    script -qefc "exec $(printf '%q ' "$@")" "$WORK/terminal" <"$WORK/keys" >/dev/null &
+    terminal=$!
+    exec 7>"$WORK/keys"
+    # shellcheck disable=SC2086 # several words, or none
+    serves "$terminal" "$dir" ${AS:-}
+    # What was written before each of the other ends.
+    # shellcheck disable=SC2016,SC2086 # for another shell; several words, or none
+    ${AS:-} sh -euc 'cd "$1"; [ "$(cat *)" = "$(printf "HUP\nKILL\nTERM\n1\n2\n3")" ]; rm *' all "$dir"
+    sleep 0.3
+    printf '\003' >&7
+    wait_gone "$terminal" 100 || kill -KILL "$terminal"
+    wait "$terminal" || status=$?
+    exec 7>&-
+    # Without the lines of script(1).
+    said=$(sed '1d; $d' "$WORK/terminal" | tr -d '\r\n')
+    echo "status $status; on the terminal: $said"
+    [[ $status = 0 && $said = '^C' && -z $(findmnt -n "$dir") ]]
 }
 
 # supervised_up NAME DIR COMMAND...: that it serves is a case; the process started is the supervisor, $WATCHES.
@@ -153,22 +266,28 @@ NAMES_CHANGE='
     done
     cmp all <(seq 0 "$n"); [[ $(ls) = all ]]; echo "$n rounds" >rounds'
 
-# What is in hand over io_uring is lost with the process, and what is open; what was written is not, and no dead mount stays.
+# What is in hand over io_uring is lost with the process, and what is open.
 supervised_anew() {
-    local n child
+    mounted_anew "$SUPERVISED"
+    [[ $("$COFS" status "$SUPERVISED" --output json | jq -r '.mount | "\(.survives) \(.transport)"') = 'false uring' ]]
+}
+
+# mounted_anew DIR: kills the process that serves, thrice; what was written is there again, and no dead mount stays.
+# shellcheck disable=SC2086 # AS: several words, or none
+mounted_anew() {
+    local n child tries
     for n in 1 2 3; do
-        echo "$n" >"$SUPERVISED/file-$n"
+        foreground_write "$n" "$1/file-$n"
         sleep 0.7
         read -r child _ <<<"$(serves_now)"
         kill -KILL "$child"
         wait_gone "$child" 100
-        for ((child = 0; child < 200; child++)); do
-            if [[ $(cat "$SUPERVISED/file-$n" 2>/dev/null) = "$n" ]]; then break; fi
+        for ((tries = 0; tries < 200; tries++)); do
+            if [[ $(${AS:-} cat "$1/file-$n" 2>/dev/null) = "$n" ]]; then break; fi
             sleep 0.05
         done
-        [[ $(cat "$SUPERVISED/file-$n") = "$n" && $(findmnt -n "$SUPERVISED" | wc -l) = 1 ]]
+        [[ $(${AS:-} cat "$1/file-$n") = "$n" && $(findmnt -n "$1" | wc -l) = 1 && $(serves_now) != "$child "* ]]
     done
-    [[ $("$COFS" status "$SUPERVISED" --output json | jq -r '.mount | "\(.survives) \(.transport)"') = 'false uring' ]]
 }
 
 # supervised_umount DIR COFS...: nothing of it stays.

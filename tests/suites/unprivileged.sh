@@ -67,11 +67,11 @@ as_user() {
     )
 }
 
-# unprivileged_up NAME WORDS: the user mounts; that the mount serves him is a case.
+# unprivileged_up NAME WORDS: the user mounts; that the mount serves him is a case. Nobody watches over the process, which is $THEIR_DAEMON: it is to die.
 unprivileged_up() {
     (
         cd "$THEIRS" && exec setpriv --reuid="$UNPRIVILEGED" --regid="$UNPRIVILEGED" --clear-groups env -i PATH="$PATH" \
-            "$THEIRS/cofs" mount "$THEIR_STORE" "$THEIRS/mnt" -o "transport=$TRANSPORT$2"
+            "$THEIRS/cofs" mount "$THEIR_STORE" "$THEIRS/mnt" -o "norestart,transport=$TRANSPORT$2"
     ) >>"$LOGS/daemon.log" 2>&1 </dev/null &
     THEIR_DAEMON=$!
     DAEMONS+=("$THEIR_DAEMON")

@@ -16,7 +16,7 @@ use std::{
 };
 
 use cofs_face::FileSystem;
-use cofs_types::FsResult;
+use cofs_types::{FsResult, failpoint};
 
 use crate::{
     abi::init,
@@ -125,8 +125,10 @@ pub fn mount_handing_on<F: FileSystem>(
     hand_on: impl FnOnce(Handover, &Path) -> io::Result<()>,
 ) -> Result<Mount, MountError> {
     let (connection, point) = mount::attach(point, options)?;
-    // From here on a failure takes the mount down again: dropping this does.
-    let mut unfinished = Unfinished { point: Some(point.clone()) };
+    failpoint("cofs.mount.attached");
+    // From here on a failure takes the mount down again: dropping this does. One in the place of a dead one is left as dead as that was: it hides the directory
+    // until another comes, or whoever sees to that gives up.
+    let mut unfinished = Unfinished { point: (!options.replaces_dead).then(|| point.clone()) };
     let (uring, declined) = match prepare_uring(options) {
         Ok(prepared) => (Some(prepared), String::new()),
         Err(reason) => (None, reason),

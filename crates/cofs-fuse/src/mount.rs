@@ -21,6 +21,7 @@ use std::{
     process::{Command, Stdio},
 };
 
+use cofs_types::failpoint;
 use rustix::{
     fs::OFlags,
     io::Errno as Failure,
@@ -72,7 +73,8 @@ pub struct MountOptions {
     /// Mount over a directory that has entries: they are hidden while the mount stands.
     pub non_empty: bool,
     /// Where a mount of this type stands that nobody serves any more, this one takes its place. Nobody sees the directory below between them; where
-    /// the kernel cannot do that for us (before Linux 6.5; without `CAP_SYS_ADMIN`) it is seen for as long as two calls take. It is not looked into.
+    /// the kernel cannot do that for us (before Linux 6.5; without `CAP_SYS_ADMIN`) it is seen for as long as two calls take. It is not looked into. There need
+    /// be no dead one; one that fails itself stays, dead.
     pub replaces_dead: bool,
     /// Workers on `/dev/fuse`; `None`: one per CPU, or over a network one for each request in hand. With fewer there they do not wait themselves.
     pub threads: Option<usize>,
@@ -156,22 +158,26 @@ pub(crate) fn attach(point: &Path, options: &MountOptions) -> Result<(OwnedFd, P
     {
         return Ok((connection, point.to_owned()));
     }
-    let replaced = options.replaces_dead && take_away_dead(point, &options.fs_type())?;
-    let point = if replaced { point.to_owned() } else { check_point(point, options)? };
+    let point = if options.replaces_dead { make_room(point, options)? } else { check_point(point, options)? };
     let connection =
         if privileged() { mount_directly(&point, options)? } else { mount_by_helper(&point, options)? };
     Ok((connection, point))
 }
 
-/// Whether there was one; `point` is absolute.
-fn take_away_dead(point: &Path, fs_type: &str) -> Result<bool, MountError> {
-    let mut any = false;
-    while is_dead_mount(point, fs_type) {
+/// Takes dead mounts away; `point` is absolute. There need be none, as the one before us may have ended just here, nor need the directory be as it was: who was
+/// at work in the mount may have put something there, which is hidden.
+fn make_room(point: &Path, options: &MountOptions) -> Result<PathBuf, MountError> {
+    let fs_type = options.fs_type();
+    while is_dead_mount(point, &fs_type) {
         let failed = |source: io::Error| MountError::Mount { point: point.into(), source };
         unmount(point, Unmount::Lazily).map_err(failed)?;
-        any = true;
     }
-    Ok(any)
+    failpoint("cofs.replace.taken_away");
+    // Somebody else's.
+    if mounted_as(point).is_ok_and(|kind| kind.is_some_and(|kind| kind == fs_type)) {
+        return Err(MountError::PointInUse(point.into()));
+    }
+    Ok(point.to_owned())
 }
 
 fn check_point(point: &Path, options: &MountOptions) -> Result<PathBuf, MountError> {

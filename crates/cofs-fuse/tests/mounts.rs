@@ -507,3 +507,38 @@ fn an_aborted_connection_ends_its_mount_and_leaves_no_dead_one() {
         },
     );
 }
+
+/// Dead, it hides what lies below until another takes its place; any other mount that fails goes again.
+#[test]
+fn a_mount_that_fails_in_the_place_of_a_dead_one_stays() {
+    if !can_mount() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let count = || {
+        let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        table.matches(dir.path().to_str().unwrap()).count()
+    };
+    let mount = |replaces_dead, succeeds: bool| {
+        let options = MountOptions { replaces_dead, survives: true, ..MountOptions::default() };
+        let fs = Arc::new(NullFs::new(false, || ()));
+        cofs_fuse::mount_handing_on(fs, dir.path(), &options, |_, _| {
+            if succeeds { Ok(()) } else { Err(std::io::Error::other("as the test wants")) }
+        })
+    };
+    mount(false, false).unwrap_err();
+    assert_eq!(count(), 0);
+    // Also where the one before has left none.
+    for _ in 0..2 {
+        mount(true, false).unwrap_err();
+        assert_eq!(count(), 1);
+        let error = rustix::fs::statfs(dir.path()).unwrap_err();
+        assert!([rustix::io::Errno::NOTCONN, rustix::io::Errno::CONNABORTED].contains(&error), "{error}");
+    }
+    let mount = mount(true, true).unwrap();
+    fs::write(dir.path().join("a"), "a").unwrap();
+    assert_eq!((count(), fs::read(dir.path().join("a")).unwrap()), (1, b"a".to_vec()));
+    mount.unmount(Unmount::IfUnused).unwrap();
+    mount.join().unwrap();
+    assert_eq!(count(), 0);
+}

@@ -14,10 +14,10 @@ use std::{
 };
 
 use common::{
-    Foreground, Mounted, cofs, foreground, format, is_mounted, path_str, run, scratch, skip,
-    uring_can_be_had, wait_for,
+    Foreground, Mounted, Small, cofs, foreground, format, is_mounted, path_str, run, scratch, skip,
+    unwatched, uring_can_be_had, wait_for,
 };
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 
 #[test]
 fn what_is_written_is_there_after_a_remount() {
@@ -98,6 +98,31 @@ fn signals_that_come_while_it_unmounts_are_no_trouble() {
     assert!(said.is_empty(), "{:?}", said.lines().next());
 }
 
+/// A service manager tells all of a service's processes, and one of them the other. What is taken down is the volume's mount, once.
+#[test]
+fn signals_that_come_twice_leave_what_lies_below() {
+    if skip() || !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let root = scratch();
+    let store = format(&root);
+    let below = Small::mount(&root);
+    let mounts = || {
+        let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        table.matches(&format!(" {} ", below.0.display())).count()
+    };
+    for options in ["norestart", "restart"] {
+        let mut command = cofs(&["mount", &store, below.0.to_str().unwrap(), "-o", options]);
+        let mut process = command.spawn().unwrap();
+        wait_for("the mount", || mounts() == 2);
+        while process.try_wait().unwrap().is_none() {
+            kill_process(Pid::from_child(&process), Signal::TERM).unwrap();
+        }
+        assert!(process.wait().unwrap().success(), "{options}");
+        assert_eq!(mounts(), 1, "{options}");
+    }
+}
+
 #[test]
 fn a_signal_ends_the_mount_even_while_a_file_is_open() {
     if skip() {
@@ -126,7 +151,7 @@ fn an_acknowledged_change_survives_kill_9() {
     let root = scratch();
     let store = format(&root);
     let dir = root.path().join("mount");
-    let mut child = foreground(&store, &dir);
+    let mut child = unwatched(&store, &dir);
     for at in 0..100 {
         fs::write(dir.join(format!("file-{at}")), format!("bytes of {at}")).unwrap();
     }
@@ -380,7 +405,7 @@ fn who_unmounts_is_told_that_the_volume_could_not_be_closed() {
     let (outer_store, below) = (format(&outer), outer.path().join("mount"));
     // What is written by passthrough needs no process that serves.
     let serve = || {
-        let line = ["mount", &outer_store, below.to_str().unwrap(), "-o", "passthrough=off"];
+        let line = ["mount", &outer_store, below.to_str().unwrap(), "-o", "norestart,passthrough=off"];
         Foreground::start(cofs(&line), &below)
     };
     let mut served = serve();

@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use common::{Mounted, cofs, foreground, format, path_str, run, scratch, skip, wait_for};
+use common::{Mounted, cofs, format, path_str, run, scratch, skip, unwatched, wait_for};
 use rustix::{
     mount::{MountFlags, UnmountFlags, mount_bind, mount_remount, unmount},
     process::geteuid,
@@ -28,7 +28,7 @@ const NOBODY: u32 = 65_534;
 fn crashed(root: &TempDir) -> String {
     let store = format(root);
     let dir = root.path().join("crashed");
-    let mut child = foreground(&store, &dir);
+    let mut child = unwatched(&store, &dir);
     fs::write(dir.join("small"), "a few bytes").unwrap();
     fs::write(dir.join("large"), large()).unwrap();
     let mut open = File::create(dir.join("open")).unwrap();

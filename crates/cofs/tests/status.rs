@@ -8,7 +8,7 @@ use std::{
     path::Path,
 };
 
-use common::{Mounted, Small, foreground, format, path_str, run, scratch, skip, wait_for};
+use common::{Mounted, Small, format, path_str, run, scratch, skip, unwatched, wait_for};
 use rustix::fs::{StatVfs, statfs, statvfs};
 use serde_json::Value;
 
@@ -169,7 +169,7 @@ fn what_was_put_right_after_a_crash_is_told() {
     let root = scratch();
     let store = format(&root);
     let dir = root.path().join("mount");
-    let mut child = foreground(&store, &dir);
+    let mut child = unwatched(&store, &dir);
     fs::write(dir.join("large"), vec![1; 200_000]).unwrap();
     let written = File::options().append(true).open(dir.join("large")).unwrap();
     std::io::Write::write_all(&mut &written, &[2; 5000]).unwrap();

@@ -1,12 +1,16 @@
 //! A mount in the place of a dead one, with nothing between them: it is made beneath that (Linux 6.5), which goes then.
 //!
 //! Taken away first, the dead mount would leave the directory below to everybody for a moment, and who is at work in the mount could write there.
+//!
+//! A process that ends between the two steps leaves two dead mounts, one beneath the other. The next takes the upper one away first, so that there is always
+//! one that hides the directory, and never more than two.
 
 use std::{
     os::fd::{AsRawFd, OwnedFd},
     path::Path,
 };
 
+use cofs_types::failpoint;
 use rustix::{
     fs::CWD,
     io::Result,
@@ -24,10 +28,8 @@ pub(super) fn replace_dead(
     options: &MountOptions,
 ) -> std::result::Result<Option<OwnedFd>, MountError> {
     let fs_type = options.fs_type();
-    // Of several the others would come to light one day.
-    let alone =
-        all_mounted(point).is_ok_and(|kinds| kinds.iter().filter(|kind| **kind == fs_type).count() == 1);
-    if !alone || !is_dead_mount(point, &fs_type) {
+    let failed = |source| MountError::Mount { point: point.into(), source };
+    if !leave_one_dead(point, &fs_type).map_err(failed)? {
         return Ok(None);
     }
     let device = open_device()?;
@@ -35,11 +37,26 @@ pub(super) fn replace_dead(
         tracing::debug!(%error, "no mount can be made beneath the dead one");
         return Ok(None);
     }
+    failpoint("cofs.replace.beneath");
     // Nobody may look what stands there now: the new mount answers when it is served. (Who has just unmounted the dead one, and has the new one taken away
     // from him, wanted neither.)
-    let failed = |source| MountError::Mount { point: point.into(), source };
     unmount(point, Unmount::Lazily).map_err(failed)?;
+    failpoint("cofs.replace.alone");
     Ok(Some(device))
+}
+
+/// Whether a dead mount stands on top at `point`, and no other of its type below, which would come to light one day: those that are dead, too, go.
+fn leave_one_dead(point: &Path, fs_type: &str) -> std::io::Result<bool> {
+    while is_dead_mount(point, fs_type) {
+        let kinds = all_mounted(point)?;
+        match kinds.iter().filter(|kind| *kind == fs_type).count() {
+            1 => return Ok(true),
+            // Nothing else lies between them.
+            _ if kinds.iter().rev().take(2).all(|kind| kind == fs_type) => unmount(point, Unmount::Lazily)?,
+            _ => break,
+        }
+    }
+    Ok(false)
 }
 
 fn mount(point: &Path, device: &OwnedFd, options: &MountOptions) -> Result<()> {
@@ -68,6 +85,7 @@ fn mount(point: &Path, device: &OwnedFd, options: &MountOptions) -> Result<()> {
     }
     fsconfig_create(&context)?;
     let mount = fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes(options))?;
+    failpoint("cofs.replace.made");
     let how = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_BENEATH;
     move_mount(&mount, "", CWD, point, how)
 }

@@ -71,6 +71,10 @@ impl Volume {
         let started = Instant::now();
         let mut command = Command::new(&self.cofs);
         command.arg("mount").arg(&self.store).arg(&self.mount).args(["-o", &self.options]);
+        // What is killed is what we start, and what it leaves is looked at before another serves.
+        if !self.options.contains("supervise") {
+            command.args(["-o", "norestart"]);
+        }
         if let Some(name) = failpoint {
             command.env("COFS_FAILPOINT", name);
         }

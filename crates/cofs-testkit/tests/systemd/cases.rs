@@ -20,6 +20,8 @@ fn first() {
             ("stop-closes-the-volume", stop_closes_the_volume),
             ("what-was-there-is-there", what_was_there_is_there),
             ("stop-while-in-use", stop_while_in_use),
+            ("is-mounted-anew-after-kill-9", is_mounted_anew_after_kill_nine),
+            ("comes-back-after-kill-9-of-all", comes_back_after_kill_nine_of_all),
             ("comes-back-after-kill-9", comes_back_after_kill_nine),
             ("comes-back-while-in-use", comes_back_while_in_use),
             ("umount-ends-the-service", umount_ends_the_service),
@@ -81,8 +83,10 @@ fn start_returns_when_the_mount_serves() {
     assert_eq!(mounts_on("/srv/service"), 1);
     assert_eq!(fs::read("/srv/service/first").unwrap(), b"bytes");
     assert_eq!(property(SERVICE, "ActiveState"), "active");
-    let pid = property(SERVICE, "MainPID");
-    assert_eq!(servers_of("/data/service"), [pid]);
+    // One watches over the other.
+    let (main, servers) = (property(SERVICE, "MainPID"), servers_of("/data/service"));
+    assert_eq!((servers.len(), servers.contains(&main)), (2, true), "{servers:?}, {main}");
+    assert_ne!(process_that_serves("/srv/service"), main);
 }
 
 fn status_tells() {
@@ -129,11 +133,31 @@ fn stop_while_in_use() {
     sh("sha256sum --quiet -c /run/sum");
 }
 
+/// The process that serves: systemd has nothing to do.
+fn is_mounted_anew_after_kill_nine() {
+    let service = || (property(SERVICE, "MainPID"), property(SERVICE, "NRestarts"));
+    let before = service();
+    for _ in 0..2 {
+        let serves = process_that_serves("/srv/service");
+        fs::write("/srv/service/acknowledged", &serves).unwrap();
+        sh(&format!("sleep 0.3; kill -9 {serves}"));
+        wait_for("the next mount", || {
+            fs::read_to_string("/srv/service/acknowledged").is_ok_and(|text| text == serves)
+                && process_that_serves("/srv/service") != serves
+        });
+        assert_eq!(mounts_on("/srv/service"), 1);
+        assert_eq!(service(), before);
+        assert_eq!(property(SERVICE, "ActiveState"), "active");
+        sh("sha256sum --quiet -c /run/sum");
+    }
+}
+
+/// Ends processes of the service by `end`, of which the main one is given, and systemd starts it anew.
 #[track_caller]
-fn kill_and_wait_for_restart() {
+fn kill_and_wait_for_restart(end: impl FnOnce(&str)) {
     let (pid, restarts) = (property(SERVICE, "MainPID"), property(SERVICE, "NRestarts"));
     fs::write("/srv/service/acknowledged", &pid).unwrap();
-    sh(&format!("kill -9 {pid}"));
+    end(&pid);
     wait_for("a restart", || {
         property(SERVICE, "NRestarts") != restarts && property(SERVICE, "ActiveState") == "active"
     });
@@ -144,14 +168,26 @@ fn kill_and_wait_for_restart() {
     sh("echo more >/srv/service/more && rm /srv/service/more");
 }
 
+fn kill_nine(pid: &str) {
+    sh(&format!("kill -9 {pid}"));
+}
+
+/// A dead mount stays, which systemd has taken away.
+fn comes_back_after_kill_nine_of_all() {
+    for _ in 0..2 {
+        kill_and_wait_for_restart(|_| drop(systemctl(&["kill", "--signal=KILL", SERVICE])));
+    }
+}
+
+/// The supervisor: the other unmounts.
 fn comes_back_after_kill_nine() {
-    kill_and_wait_for_restart();
-    kill_and_wait_for_restart();
+    kill_and_wait_for_restart(kill_nine);
+    kill_and_wait_for_restart(kill_nine);
 }
 
 fn comes_back_while_in_use() {
     let mut user = Command::new("sleep").arg("1000").current_dir("/srv/service").spawn().unwrap();
-    kill_and_wait_for_restart();
+    kill_and_wait_for_restart(kill_nine);
     user.kill().unwrap();
     user.wait().unwrap();
 }
@@ -180,14 +216,14 @@ fn stop_leaves_what_lay_below() {
 
 const SUPERVISED: &str = "cofs@srv-kept.service";
 
-fn process_that_serves() -> String {
-    sh("cofs status /srv/kept --output json | jq -r .mount.pid").trim().to_owned()
+fn process_that_serves(dir: &str) -> String {
+    sh(&format!("cofs status {dir} --output json | jq -r .mount.pid")).trim().to_owned()
 }
 
 /// Ends the process that serves by `end`: what is open reads and writes on, and systemd has nothing to do.
 #[track_caller]
 fn goes_on_after(end: impl FnOnce(&str)) {
-    let (main, serves) = (property(SUPERVISED, "MainPID"), process_that_serves());
+    let (main, serves) = (property(SUPERVISED, "MainPID"), process_that_serves("/srv/kept"));
     assert_ne!(main, serves);
     let file = fs::File::options()
         .read(true)
@@ -203,7 +239,7 @@ fn goes_on_after(end: impl FnOnce(&str)) {
     let mut bytes = [0; 16];
     file.read_exact_at(&mut bytes, 0).unwrap();
     assert_eq!(&bytes, b"before and after");
-    assert_ne!(process_that_serves(), serves);
+    assert_ne!(process_that_serves("/srv/kept"), serves);
     assert_eq!(mounts_on("/srv/kept"), 1);
     assert_eq!((property(SUPERVISED, "MainPID"), property(SUPERVISED, "NRestarts")), (main, "0".to_owned()));
     assert_eq!(property(SUPERVISED, "ActiveState"), "active");
@@ -268,7 +304,7 @@ fn fstab_stop_and_start() {
 
 /// The volume is mounted again without anybody's help, and the line's unit is as it was.
 fn fstab_after_kill_nine() {
-    let serves = || sh("cofs status /srv/fstab --output json | jq -r .mount.pid");
+    let serves = || process_that_serves("/srv/fstab");
     for round in ["one", "two"] {
         fs::write("/srv/fstab/acknowledged", round).unwrap();
         let before = serves();

@@ -16,6 +16,8 @@ pub const TYPE: &str = "fuse.cofs";
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Mount {
     pub point: PathBuf,
+    /// The file system's number, major and minor.
+    pub device: (u32, u32),
     /// What was given as its source: the store's absolute path, unless `-o fsname=` says otherwise.
     pub source: PathBuf,
     /// The user who mounted it.
@@ -58,7 +60,9 @@ pub fn absolute(dir: &Path) -> io::Result<PathBuf> {
 
 fn parse(line: &[u8]) -> Option<Mount> {
     let mut fields = line.split(|byte| *byte == b' ');
-    let point = fields.nth(4)?;
+    let (major, minor) = std::str::from_utf8(fields.nth(2)?).ok()?.split_once(':')?;
+    let device = (major.parse().ok()?, minor.parse().ok()?);
+    let point = fields.nth(1)?;
     // Optional fields end with a single dash; type and source follow.
     fields.find(|field| *field == b"-")?;
     if fields.next()? != TYPE.as_bytes() {
@@ -69,7 +73,7 @@ fn parse(line: &[u8]) -> Option<Mount> {
         let number = options.split(|byte| *byte == b',').find_map(|word| word.strip_prefix(b"user_id="))?;
         std::str::from_utf8(number).ok()?.parse().ok()
     });
-    Some(Mount { point: unescape(point), source, owner_uid: owner })
+    Some(Mount { point: unescape(point), device, source, owner_uid: owner })
 }
 
 /// Blanks and backslashes stand as `\040` and the like.
@@ -106,7 +110,7 @@ mod tests {
             br"36 35 0:40 / /mnt/a\040b rw,nosuid shared:1 master:2 - fuse.cofs /st\134ore rw,user_id=7,group_id=0";
         let mount = parse(line).unwrap();
         assert_eq!((mount.point.to_str(), mount.source.to_str()), (Some("/mnt/a b"), Some("/st\\ore")));
-        assert_eq!(mount.owner_uid, Some(7));
+        assert_eq!((mount.device, mount.owner_uid), ((0, 40), Some(7)));
         assert_eq!(parse(b"36 35 0:40 / /mnt rw - ext4 /dev/vda rw"), None);
         assert_eq!(parse(b"36 35 0:40 / /mnt rw"), None);
         assert_eq!(parse(b""), None);

@@ -56,7 +56,7 @@ pub struct MountOptions {
     /// A second process watches over the one that serves, and starts another when it has died, which goes on with the mount where it
     /// can be handed on.
     pub supervise: bool,
-    /// The same, but the volume is mounted anew; `None`: where nobody else watches, which is in the background.
+    /// The same, but the volume is mounted anew; `None`: it is, but with `auto_unmount`.
     pub restart: Option<bool>,
     /// The mount is taken down when its process dies.
     pub auto_unmount: bool,
@@ -71,8 +71,8 @@ const NOT_FOR_US: &[&str] =
 
 impl MountOptions {
     /// Whether the volume is served again when the process that serves it has died.
-    pub fn is_watched(&self, in_background: bool) -> bool {
-        self.supervise || self.restart.unwrap_or(in_background && !self.auto_unmount)
+    pub fn is_watched(&self) -> bool {
+        self.supervise || self.restart.unwrap_or(!self.auto_unmount)
     }
 
     /// Whether the mount outlives the process that serves it. Requests over io_uring do not: who asks for it by name has the volume

@@ -35,31 +35,44 @@ impl Told {
     /// Starts the thread that takes the mount at `point` down when told, or when that was told already; what its users have changed through
     /// mappings is written by `write_out`.
     pub fn unmount(mut self, point: PathBuf, write_out: impl Fn() + Send + 'static) -> io::Result<()> {
-        let connection = connection_of(&point);
+        let ours = device_at(&point);
         thread::Builder::new().name("signals".into()).spawn(move || {
             for signal in self.0.forever() {
+                // A signal may come twice (a service manager and the supervisor, timeout(1), a terminal and its shell), or after somebody's umount. What
+                // stands there by then is not ours.
+                if ours.is_some_and(|ours| has_gone(&point, ours)) {
+                    continue;
+                }
                 tracing::info!(signal, "unmounting");
                 notify("STOPPING=1", "Closing the volume");
-                take_down(&point, connection.as_deref(), &write_out);
+                let abort = ours.map(|(_, minor)| format!("/sys/fs/fuse/connections/{minor}/abort"));
+                take_down(&point, abort.as_deref().map(Path::new), &write_out);
             }
         })?;
         Ok(())
     }
 }
 
-/// Where the kernel lets this mount's connection be aborted: fusectl's directory is called by the device number.
+/// The device number of the file system that stands at `point`, major and minor. By the latter fusectl's directory is called, where the kernel lets the
+/// connection be aborted.
 ///
 /// The kernel is asked for what it has. A request to ourselves would do as well, but a process that is killed while it waits for one
 /// can never end: the thread waits for an answer, and the connection for the thread to let go of it.
-fn connection_of(point: &Path) -> Option<PathBuf> {
+fn device_at(point: &Path) -> Option<(u32, u32)> {
     use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
     let found = statx(CWD, point, AtFlags::STATX_DONT_SYNC, StatxFlags::empty()).ok()?;
-    Some(PathBuf::from(format!("/sys/fs/fuse/connections/{}/abort", found.stx_dev_minor)))
+    Some((found.stx_dev_major, found.stx_dev_minor))
+}
+
+/// Whether the mount is not at `point` any more, nor beneath another.
+fn has_gone(point: &Path, device: (u32, u32)) -> bool {
+    let is_ours = |mount: &mountinfo::Mount| mount.point == point && mount.device == device;
+    mountinfo::mounts().is_ok_and(|mounts| !mounts.iter().any(is_ours))
 }
 
 fn take_down(point: &Path, abort: Option<&Path>, write_out: &dyn Fn()) {
     let Err(error) = unmount_within_grace(point) else { return };
-    // A signal may come twice (timeout(1), a terminal and its shell): by the second the mount is gone.
+    // Somebody else has just taken it down.
     if error.kind() == io::ErrorKind::InvalidInput && matches!(mountinfo::at(point), Ok(None)) {
         return;
     }

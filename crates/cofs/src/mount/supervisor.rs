@@ -14,9 +14,10 @@
 //!   nobody serves.
 //! - Where nothing is kept the dead mount stays until the next child makes another in its place. If somebody has taken it away by then, nobody
 //!   wants that any more. (A child says that it is about to replace it, as the next one would not find it if this one died of that.)
-//! - SIGTERM and SIGINT go to the child, which unmounts. SIGUSR2 has it end without that, and the program that stands at our path by
+//! - SIGTERM and SIGINT go to the child, which unmounts. If it has died of that, as it does who has not mounted yet, so do we. SIGUSR2 has it end without that, and the program that stands at our path by
 //!   now go on: an upgrade. (It is ended by SIGKILL, which loses nothing: that is what all this is for.)
-//! - If the supervisor is killed, the child unmounts.
+//! - If the supervisor is killed, or ends with its terminal (SIGHUP), the child unmounts as if it were told to: who ends what he has started wants no mount, and
+//!   one that nobody watches over would be left dead by the next crash.
 //!
 //! The supervisor has no business with the mount itself: whoever waits for an answer of his own child waits for ever.
 
@@ -153,9 +154,12 @@ impl Line {
         send(self.socket.as_fd(), &[READY], &Parcel::default())
     }
 
-    /// The mount has ended, and all is closed.
+    /// The mount has ended, and all is closed. Where the supervisor was killed nobody is left who needs to know.
     pub fn over(&self) -> io::Result<()> {
-        send(self.socket.as_fd(), &[OVER], &Parcel::default())
+        match send(self.socket.as_fd(), &[OVER], &Parcel::default()) {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+            told => told,
+        }
     }
 }
 
@@ -228,6 +232,7 @@ struct Supervisor<'a> {
     arguments: Vec<OsString>,
     directory: Directory,
     log: Option<&'a File>,
+    store: &'a Path,
     point: &'a Path,
     shown: String,
     told: Mutex<Told>,
@@ -253,14 +258,15 @@ impl Directory {
     }
 }
 
-/// Serves a mount at `point` by children of this program that are called as it was. Returns as they do when it ends.
-pub fn supervise(point: &Path, log: Option<&File>) -> Done<ExitCode> {
+/// Serves `store` at `point` by children of this program that are called as it was. Returns as they do when it ends.
+pub fn supervise(store: &Path, point: &Path, log: Option<&File>) -> Done<ExitCode> {
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGUSR2, SIGCHLD]).within("cannot wait for signals")?;
     let supervisor = Supervisor {
         program: std::env::current_exe().within("cannot find this program to start it")?,
         arguments: std::env::args_os().collect(),
         directory: Directory::current(point).within("cannot find the current directory")?,
         log,
+        store,
         point,
         shown: point.display().to_string(),
         told: Mutex::default(),
@@ -276,7 +282,7 @@ pub fn supervise(point: &Path, log: Option<&File>) -> Done<ExitCode> {
             after(&told, life > 0 || lived.is_some(), wish, short_lives)
         };
         match next {
-            Next::End => return supervisor.end(end),
+            Next::End => return supervisor.end(end, wish),
             Next::Again => {}
             Next::GiveUp => return supervisor.give_up(&end, wish),
         }
@@ -408,6 +414,7 @@ impl Supervisor<'_> {
                 OVER => {
                     let mut told = self.told();
                     (told.over, told.kept) = (true, None);
+                    notify("STOPPING=1", "Closed");
                 }
                 _ => tracing::warn!("a word of the process that serves is not understood"),
             }
@@ -419,7 +426,7 @@ impl Supervisor<'_> {
             let mut told = self.told();
             (told.ready, told.replacing) = (Some(Instant::now()), false);
         }
-        notify("READY=1", &format!("Serving {}", self.shown));
+        notify("READY=1", &format!("Serving {} on {}", self.store.display(), self.shown));
         if daemon::is_background()
             && let Err(error) = daemon::detach().and_then(|()| daemon::ready(self.log))
         {
@@ -428,7 +435,7 @@ impl Supervisor<'_> {
     }
 
     /// The child's end is ours.
-    fn end(&self, end: End) -> Done<ExitCode> {
+    fn end(&self, end: End, wish: Wish) -> Done<ExitCode> {
         let status = match end {
             End::Exited(status) => status,
             End::NotBegun(failure) => return Err(failure),
@@ -437,6 +444,9 @@ impl Supervisor<'_> {
             return Ok(ExitCode::from(u8::try_from(code).unwrap_or(EXIT_FAILED)));
         }
         dead::take_away(self.point)?;
+        if let (Wish::End, Some(signal @ (SIGTERM | SIGINT))) = (wish, status.signal()) {
+            return die_of(signal);
+        }
         Err(Failure::new(format!("the process that was to serve {} has ended ({status})", self.shown))
             .next("mount with --log debug to see why"))
     }
@@ -452,6 +462,15 @@ impl Supervisor<'_> {
     }
 }
 
+/// Ends as a process does that does not heed the signal: a shell breaks off what it does, and a service manager takes it for an end in order. The first
+/// process of a container does not die of its own; its code says the same.
+fn die_of(signal: i32) -> Done<ExitCode> {
+    if std::process::id() != 1 {
+        signal_hook::low_level::emulate_default_handler(signal)?;
+    }
+    Ok(ExitCode::from(u8::try_from(128 + signal).unwrap_or(EXIT_FAILED)))
+}
+
 /// Until the child has ended; what it is asked to meanwhile is passed on.
 fn wait(child: &mut Child, signals: &mut Signals) -> (End, Wish) {
     let mut wish = Wish::None;
@@ -460,7 +479,7 @@ fn wait(child: &mut Child, signals: &mut Signals) -> (End, Wish) {
             SIGTERM | SIGINT => {
                 wish = Wish::End;
                 notify("STOPPING=1", "Closing the volume");
-                Some(Signal::TERM)
+                Signal::from_named_raw(signal)
             }
             SIGUSR2 if wish == Wish::None => {
                 wish = Wish::Replace;

@@ -1,7 +1,7 @@
 //! `cofs mount`: serves a volume at a directory.
 //!
-//! Order: everything is checked; with -d the program starts itself again in the background; the store is
-//! locked and opened; the mount is made; readiness is told; when the mount has gone, the volume is closed and
+//! Order: everything is checked; with -d the program starts itself again in the background; it becomes the supervisor and starts itself
+//! once more, to serve (not with `norestart` or `auto_unmount`); the store is locked and opened; the mount is made; readiness is told; when the mount has gone, the volume is closed and
 //! the lock let go, last.
 
 use std::{
@@ -14,6 +14,7 @@ use std::{
 
 use cofs_fs::{AtimeMode, Cofs, FileSystem, FsOptions, OpenTable, VolumeParts};
 use cofs_fuse::{Handover, Mount, MountReport, Resent};
+use cofs_types::failpoint;
 use rustix::{
     io::Errno,
     process::{Resource, geteuid, getrlimit, getuid, setrlimit},
@@ -60,7 +61,7 @@ pub struct Args {
     /// Mount options, as in fstab: ro, rw, allow_other, default_permissions, suid, nosuid, dev, nodev, exec, noexec, noatime, relatime,
     /// strictatime, diratime, nodiratime, sync, async, dirsync, nonempty, fsname=NAME, transport=auto|uring|dev,
     /// threads=N, passthrough=on|off, handles=on|off, stacking=on|off, auto_unmount (goes when its process dies), restart (mounted anew
-    /// when its process dies; the default with -d), norestart, supervise (survives the death of its process, with all that is open; slower).
+    /// when its process dies; the default), norestart, supervise (survives the death of its process, with all that is open; slower).
     #[arg(short = 'o', value_name = "WORDS")]
     pub options: Vec<String>,
 
@@ -132,8 +133,8 @@ pub fn run(args: &Args) -> Done<ExitCode> {
         drop(found.lock_when_closed(purpose(&options))?);
         return daemon::start(&std::env::args_os().collect::<Vec<_>>());
     }
-    if options.is_watched(args.background) && line.is_none() {
-        return supervise(&dir, log.as_ref());
+    if options.is_watched() && line.is_none() {
+        return supervise(&found.store, &dir, log.as_ref());
     }
     if daemon::is_background() {
         daemon::detach().within("cannot go to the background")?;
@@ -348,6 +349,7 @@ impl Service<'_> {
             return Ok(false);
         }
         line.replacing().within("cannot tell the supervisor that the mount is made anew")?;
+        failpoint("cofs.replace.told");
         Ok(true)
     }
 
@@ -364,6 +366,7 @@ impl Service<'_> {
         told: Told,
         write_out: impl Fn() + Send + 'static,
     ) -> Done {
+        failpoint("cofs.mount.served");
         let report = mount.report();
         tracing::info!(point = %mount.point().display(), life = self.life, ?report, "serving");
         warn_of_what_is_not_had(self.options, report);

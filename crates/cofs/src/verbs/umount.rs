@@ -70,6 +70,8 @@ pub fn run(args: &Args) -> Done {
     let before = StoreLock::last_words(&mount.source);
     let readers = sessions::reader_pids(&mount.source);
     unmount(&mount.point, how).map_err(|error| refused(&mount.point, &error))?;
+    // Who died while he replaced a dead mount has left two.
+    dead::take_away(&mount.point)?;
     if args.lazy {
         return Ok(());
     }

@@ -179,6 +179,11 @@ pub fn foreground(store: &str, dir: &Path) -> Foreground {
     Foreground::start(cofs(&["mount", store, dir.to_str().unwrap()]), dir)
 }
 
+/// One that nobody watches over: the process is the one that serves, and a dead mount stays when it is killed.
+pub fn unwatched(store: &str, dir: &Path) -> Foreground {
+    Foreground::start(cofs(&["mount", store, dir.to_str().unwrap(), "-o", "norestart"]), dir)
+}
+
 /// Whether this machine can mount FUSE file systems at all.
 pub fn can_mount() -> bool {
     Path::new("/dev/fuse").exists()
