@@ -243,7 +243,7 @@ impl<'a> Tx<'a> {
     }
 
     /// Locks what was read and what is to be written, in ascending order.
-    fn lock(&self) -> SmallVec<[Held<'a>; 12]> {
+    fn lock(&self, held: &mut SmallVec<[Held<'a>; 12]>) {
         let reads = self.notes.iter().map(|noted| (noted.stripe, false));
         let writes = self.writes.iter().map(|&stripe| (stripe, true));
         let mut all = SmallVec::<[(StripeIndex, bool); 20]>::new();
@@ -252,15 +252,16 @@ impl<'a> Tx<'a> {
         all.sort_unstable_by_key(|&(stripe, exclusive)| (stripe, !exclusive));
         all.dedup_by_key(|(stripe, _)| *stripe);
         let stripes = &self.store.stripes;
-        let mut held = SmallVec::new();
-        for (stripe, exclusive) in all {
+        for &(stripe, exclusive) in &all {
             held.push(if exclusive { stripes.exclude(stripe) } else { stripes.share(stripe) });
         }
-        held
     }
 
     fn commit(&mut self, verb: &Verb) -> Result<Option<Fate>, Failed> {
-        let held = if self.alone { SmallVec::new() } else { self.lock() };
+        let mut held = SmallVec::new();
+        if !self.alone {
+            self.lock(&mut held);
+        }
         if !self.store.stripes.unchanged(&self.notes) {
             return Err(Failed::Conflict);
         }

@@ -134,36 +134,42 @@ impl Drop for Impatient {
 /// Runs `operation`, on a thread that must not wait without patience. `None`: it would have had to wait for a disk, and has failed for
 /// that, so that it has done nothing; the caller begins again where it may ([`waiting`]).
 pub async fn unless_it_waits<T, E>(operation: impl Future<Output = Result<T, E>>) -> Option<Result<T, E>> {
-    let mut operation = pin!(operation);
     let mut refused = false;
-    let result = poll_fn(|cx| {
+    let result = without_patience(operation, &mut refused).await;
+    if refused && result.is_err() { None } else { Some(result) }
+}
+
+/// As [`unless_it_waits`]; whether something was `refused` tells what an error means. One that had enough without it has succeeded.
+pub async fn without_patience<T>(operation: impl Future<Output = T>, refused: &mut bool) -> T {
+    let mut operation = pin!(operation);
+    poll_fn(|cx| {
         if MAY_BLOCK.get() {
             return operation.as_mut().poll(cx);
         }
         let impatient = Impatient::begin();
         let polled = operation.as_mut().poll(cx);
-        refused |= was_refused();
+        *refused |= was_refused();
         drop(impatient);
         polled
     })
-    .await;
-    // One that had enough without what was refused has succeeded.
-    if refused && result.is_err() { None } else { Some(result) }
+    .await
 }
 
 /// What `$operation` comes to: here if memory has what it must read, else, begun again, on a thread that may wait. It holds nothing that others
 /// want when it has failed, and is as if it had not begun.
 #[macro_export]
 macro_rules! here_or_waiting {
-    ($operation:expr) => {
-        match $crate::unless_it_waits($operation).await {
-            Some(result) => result,
-            None => {
-                $crate::waiting().await;
-                $operation.await
-            }
+    ($operation:expr) => {{
+        let mut refused = false;
+        let result = $crate::without_patience($operation, &mut refused).await;
+        // No `match` over both: what an operation comes to is large to be handed on.
+        if refused && result.is_err() {
+            $crate::waiting().await;
+            $operation.await
+        } else {
+            result
         }
-    };
+    }};
 }
 
 /// Runs `begin` as if this thread must not wait: for what can only be left where it does.

@@ -98,9 +98,16 @@ impl Inode {
         }
         front.number(self.size_bytes);
         front.time(self.btime);
+        // Most changes set several to the same.
+        let mut last = None;
         for (flag, time) in [(ATIME, self.atime), (MTIME, self.mtime), (CTIME, self.ctime)] {
             if flags & flag != 0 {
-                front.time(time);
+                let begin = front.len();
+                match last {
+                    Some((same, at)) if same == time => front.again(at),
+                    _ => front.time(time),
+                }
+                last = Some((time, begin));
             }
         }
         self.encode_rare(flags, &mut front);
@@ -146,6 +153,18 @@ impl Inode {
     }
 
     pub fn decode(value: &[u8]) -> FsResult<Self> {
+        let mut inode = Self::blank();
+        inode.decode_into(value)?;
+        Ok(inode)
+    }
+
+    /// A place for [`decode_into`](Self::decode_into).
+    pub fn blank() -> Self {
+        Self::new(FileKind::Regular, 0, (0, 0), Timestamp::default())
+    }
+
+    /// Reads an inode into its place: it is large to be handed from one to the next. Errors leave something of both.
+    pub fn decode_into(&mut self, value: &[u8]) -> FsResult<()> {
         let mut reader = Reader::versioned(value, VERSION, "inode")?;
         let flags = reader.number()?;
         let kind = FileKind::from_byte(reader.byte()?);
@@ -157,15 +176,14 @@ impl Inode {
         let btime = reader.time()?;
         let mut time = |flag| if flags & flag != 0 { reader.time() } else { Ok(btime) };
         let (atime, mtime, ctime) = (time(ATIME)?, time(MTIME)?, time(CTIME)?);
-        let mut inode = Self::new(kind, permissions, (uid, gid), btime);
-        (inode.nlink, inode.size_bytes) = (nlink, size_bytes);
-        (inode.atime, inode.mtime, inode.ctime) = (atime, mtime, ctime);
-        inode.decode_rare(flags, &mut reader)?;
-        if size_bytes > inode.size_bytes_max() || inode.flags() != flags {
+        *self = Self::new(kind, permissions, (uid, gid), btime);
+        (self.nlink, self.size_bytes) = (nlink, size_bytes);
+        (self.atime, self.mtime, self.ctime) = (atime, mtime, ctime);
+        self.decode_rare(flags, &mut reader)?;
+        if size_bytes > self.size_bytes_max() || self.flags() != flags {
             return Err(reader.corrupt());
         }
-        reader.end()?;
-        Ok(inode)
+        reader.end()
     }
 
     /// No file of this kind and layout is larger.

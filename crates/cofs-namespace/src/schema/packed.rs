@@ -104,6 +104,16 @@ impl<const N: usize> Front<N> {
         self.len += len;
     }
 
+    /// Once more what stands from `at` on.
+    pub fn again(&mut self, at: usize) {
+        self.bytes.copy_within(at..self.len, self.len);
+        self.len += self.len - at;
+    }
+
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
     pub fn bytes(&self) -> &[u8] {
         &self.bytes[..self.len]
     }

@@ -69,6 +69,10 @@ pub fn node(ino: InodeId, inode: &Inode, subdirectories: u32) -> Node {
 }
 
 impl Loaded {
+    fn of(ino: InodeId, inode: Inode) -> Self {
+        Self { ino, inode, extra: None }
+    }
+
     pub fn node(&self) -> Node {
         let mut node = node(self.ino, &self.inode, self.extra.map_or(0, |extra| extra.shard.subdirectories));
         if let Some(times) = self.extra.and_then(|extra| extra.times()) {
@@ -76,26 +80,52 @@ impl Loaded {
         }
         node
     }
+
+    /// With what a directory has besides. Its inode has been read in this transaction.
+    fn complete(&mut self, tx: &mut Tx<'_>) -> FsResult<()> {
+        if self.inode.kind == FileKind::Directory {
+            let shard = directories::shard(tx, self.ino)?;
+            self.extra = Some(Extra { shard, gathered: tx.store.gathered.get(self.ino) });
+        }
+        Ok(())
+    }
+
+    /// A directory's times are folded into its inode, which will be saved.
+    fn fold_times(&mut self, tx: &mut Tx<'_>) {
+        let Some(extra) = &mut self.extra else { return };
+        if let Some(times) = extra.times() {
+            (self.inode.mtime, self.inode.ctime) = (times.mtime, times.ctime);
+        }
+        if extra.shard.times.take().is_some() {
+            directories::put_shard(tx, self.ino, &extra.shard);
+        }
+        tx.fold(self.ino, extra.gathered.take());
+    }
+}
+
+/// Reads the inode alone into its place: of a directory, its times may be elsewhere. `false` if there is none.
+fn read_into(tx: &mut Tx<'_>, ino: InodeId, inode: &mut Inode) -> FsResult<bool> {
+    let there = tx.see(&key::inode(ino), |value| match value {
+        Some(value) => inode.decode_into(value).map(|()| true),
+        None => Ok(false),
+    })?;
+    if there {
+        // Behind the record: a flush commits that first, and the change would be seen.
+        inode.atime = tx.access_time(ino).unwrap_or(inode.atime);
+    }
+    Ok(there)
 }
 
 /// The inode alone: of a directory, its times may be elsewhere.
 pub fn bare(tx: &mut Tx<'_>, ino: InodeId) -> FsResult<Option<Inode>> {
-    // Put in its place, not handed from one to the next: it is large.
-    let mut inode = None;
-    tx.see(&key::inode(ino), |value| {
-        inode = value.map(Inode::decode).transpose()?;
-        Ok(())
-    })?;
-    if let Some(inode) = &mut inode {
-        // Behind the record: a flush commits that first, and the change would be seen.
-        inode.atime = tx.access_time(ino).unwrap_or(inode.atime);
-    }
-    Ok(inode)
+    let mut inode = Inode::blank();
+    Ok(read_into(tx, ino, &mut inode)?.then_some(inode))
 }
 
 /// The inode alone. `Stale` if there is none.
 pub fn expect(tx: &mut Tx<'_>, ino: InodeId) -> FsResult<Inode> {
-    bare(tx, ino)?.ok_or(FsError::Stale)
+    let mut inode = Inode::blank();
+    if read_into(tx, ino, &mut inode)? { Ok(inode) } else { Err(FsError::Stale) }
 }
 
 pub fn put(tx: &mut Tx<'_>, ino: InodeId, inode: &Inode) {
@@ -105,7 +135,10 @@ pub fn put(tx: &mut Tx<'_>, ino: InodeId, inode: &Inode) {
 
 /// A directory that can take and lose entries. `NotDirectory`, `NotFound` if it is removed, `Stale`.
 pub fn directory(tx: &mut Tx<'_>, ino: InodeId) -> FsResult<Inode> {
-    let inode = expect(tx, ino)?;
+    let mut inode = Inode::blank();
+    if !read_into(tx, ino, &mut inode)? {
+        return Err(FsError::Stale);
+    }
     match inode.kind {
         FileKind::Directory if inode.nlink == 0 => Err(FsError::NotFound),
         FileKind::Directory => Ok(inode),
@@ -114,40 +147,30 @@ pub fn directory(tx: &mut Tx<'_>, ino: InodeId) -> FsResult<Inode> {
 }
 
 pub fn load(tx: &mut Tx<'_>, ino: InodeId) -> FsResult<Option<Loaded>> {
-    let Some(inode) = bare(tx, ino)? else { return Ok(None) };
-    complete(tx, ino, inode).map(Some)
-}
-
-/// With what a directory has besides. Its inode has been read in this transaction.
-pub fn complete(tx: &mut Tx<'_>, ino: InodeId, inode: Inode) -> FsResult<Loaded> {
-    let extra = match inode.kind {
-        FileKind::Directory => {
-            let shard = directories::shard(tx, ino)?;
-            Some(Extra { shard, gathered: tx.store.gathered.get(ino) })
-        }
-        _ => None,
-    };
-    Ok(Loaded { ino, inode, extra })
+    let mut loaded = Loaded::of(ino, Inode::blank());
+    if !read_into(tx, ino, &mut loaded.inode)? {
+        return Ok(None);
+    }
+    loaded.complete(tx)?;
+    Ok(Some(loaded))
 }
 
 /// To be changed and saved: a directory's times are folded into its inode. `Stale` if there is none.
 pub fn load_to_change(tx: &mut Tx<'_>, ino: InodeId) -> FsResult<Loaded> {
-    let inode = expect(tx, ino)?;
-    to_change(tx, ino, inode)
+    let mut loaded = Loaded::of(ino, Inode::blank());
+    if !read_into(tx, ino, &mut loaded.inode)? {
+        return Err(FsError::Stale);
+    }
+    loaded.complete(tx)?;
+    loaded.fold_times(tx);
+    Ok(loaded)
 }
 
 /// As [`load_to_change`], of an inode read before in this transaction.
 pub fn to_change(tx: &mut Tx<'_>, ino: InodeId, inode: Inode) -> FsResult<Loaded> {
-    let mut loaded = complete(tx, ino, inode)?;
-    if let Some(times) = loaded.extra.and_then(|extra| extra.times()) {
-        (loaded.inode.mtime, loaded.inode.ctime) = (times.mtime, times.ctime);
-    }
-    if let Some(extra) = &mut loaded.extra {
-        if extra.shard.times.take().is_some() {
-            directories::put_shard(tx, ino, &extra.shard);
-        }
-        tx.fold(ino, extra.gathered.take());
-    }
+    let mut loaded = Loaded::of(ino, inode);
+    loaded.complete(tx)?;
+    loaded.fold_times(tx);
     Ok(loaded)
 }
 

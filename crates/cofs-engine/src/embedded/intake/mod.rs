@@ -332,7 +332,7 @@ impl Intake {
         changes: &[Change],
         makes_room: bool,
     ) -> Result<(), EngineError> {
-        let fits = writer.tail.at + record.len() + Record::end().len() <= self.segment_bytes;
+        let fits = writer.tail.at + record.len() + Record::END_BYTES <= self.segment_bytes;
         if !fits && writer.tail.records > 0 {
             self.next_segment(writer, makes_room)?;
         }

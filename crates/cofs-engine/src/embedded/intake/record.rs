@@ -9,6 +9,8 @@
 //! A length of 0 is the end of a segment that another follows. The checksum covers the payload, the segment's
 //! generation and the record's index, so that what an earlier use of the file left is never taken for a record.
 
+use std::cell::Cell;
+
 use crate::{Bytes, Change, Key};
 
 /// A change as it is kept: `None` is a deletion.
@@ -29,8 +31,7 @@ pub(super) struct Place {
 /// Values from this size on are not copied on their way to the file.
 const LARGE_BYTES: usize = 1 << 10;
 
-/// A record in the making.
-#[derive(Default)]
+/// A record in the making. Its memory is its thread's, for the next one.
 pub(super) struct Record {
     /// All but the large values.
     bytes: Vec<u8>,
@@ -40,26 +41,37 @@ pub(super) struct Record {
     payload_crc: u32,
 }
 
+/// More is not kept for the next record.
+const SPARE_BYTES_MAX: usize = 64 << 10;
+
+thread_local! {
+    static SPARE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
 impl Record {
+    /// Bytes of the record that ends a segment.
+    pub(super) const END_BYTES: u64 = HEADER_BYTES as u64;
+
     /// The record of `changes`. Errors: `None` beyond 4 GiB.
     pub(super) fn of(changes: &[Change]) -> Option<Self> {
-        let mut bytes = Vec::with_capacity(HEADER_BYTES + changes.iter().map(copied_bytes).sum::<usize>());
-        bytes.resize(HEADER_BYTES, 0);
-        let mut record = Self { bytes, ..Self::default() };
+        let mut bytes = SPARE.take();
+        bytes.reserve(HEADER_BYTES + changes.iter().map(copied_bytes).sum::<usize>());
+        bytes.extend_from_slice(&[0; HEADER_BYTES]);
+        let mut record = Self { bytes, large: Vec::new(), len: 0, payload_crc: 0 };
         for change in changes {
             match change {
                 Change::Delete { key } => {
                     record.bytes.push(DELETE);
-                    record.bytes.extend(len(key.len())?);
-                    record.bytes.extend(key);
+                    record.bytes.extend_from_slice(&len(key.len())?);
+                    record.bytes.extend_from_slice(key);
                 }
                 Change::Put { key, value } => {
                     record.bytes.push(PUT);
-                    record.bytes.extend(len(key.len())?);
-                    record.bytes.extend(len(value.len())?);
-                    record.bytes.extend(key);
+                    record.bytes.extend_from_slice(&len(key.len())?);
+                    record.bytes.extend_from_slice(&len(value.len())?);
+                    record.bytes.extend_from_slice(key);
                     if value.len() < LARGE_BYTES {
-                        record.bytes.extend(value);
+                        record.bytes.extend_from_slice(value);
                     } else {
                         record.large.push((record.bytes.len(), value.clone()));
                     }
@@ -67,8 +79,9 @@ impl Record {
             }
         }
         record.len = record.bytes.len() + record.large.iter().map(|(_, value)| value.len()).sum::<usize>();
-        let payload = record.pieces_from(HEADER_BYTES);
-        record.payload_crc = payload.fold(0, crc32c::crc32c_append);
+        let mut crc = 0;
+        record.each_piece(HEADER_BYTES, |piece| crc = crc32c::crc32c_append(crc, piece));
+        record.payload_crc = crc;
         let payload_len = len(record.len - HEADER_BYTES)?;
         record.bytes[..4].copy_from_slice(&payload_len);
         Some(record)
@@ -76,31 +89,39 @@ impl Record {
 
     /// The record that ends a segment.
     pub(super) fn end() -> Self {
-        Self { bytes: vec![0; HEADER_BYTES], len: HEADER_BYTES, ..Self::default() }
+        Self { bytes: vec![0; HEADER_BYTES], large: Vec::new(), len: HEADER_BYTES, payload_crc: 0 }
     }
 
     pub(super) fn len(&self) -> u64 {
         self.len as u64
     }
 
-    /// The bytes to be written at `place`, one piece behind the other.
-    pub(super) fn at(&mut self, place: Place) -> impl Iterator<Item = &[u8]> {
+    /// Shows the bytes to be written at `place`, one piece behind the other.
+    pub(super) fn at(&mut self, place: Place, see: impl FnMut(&[u8])) {
         let crc = checksum(self.payload_crc, place);
         self.bytes[4..HEADER_BYTES].copy_from_slice(&crc.to_le_bytes());
-        self.pieces_from(0)
+        self.each_piece(0, see);
     }
 
-    fn pieces_from(&self, start: usize) -> impl Iterator<Item = &[u8]> {
-        let end = (self.bytes.len(), &[][..]);
-        let large = self.large.iter().map(|(at, value)| (*at, &value[..]));
-        large
-            .chain([end])
-            .scan(start, |from, (to, value)| {
-                let before = &self.bytes[std::mem::replace(from, to)..to];
-                Some([before, value])
-            })
-            .flatten()
-            .filter(|piece| !piece.is_empty())
+    fn each_piece(&self, start: usize, mut see: impl FnMut(&[u8])) {
+        let mut from = start;
+        for (at, value) in &self.large {
+            see(&self.bytes[from..*at]);
+            see(value);
+            from = *at;
+        }
+        see(&self.bytes[from..]);
+    }
+}
+
+impl Drop for Record {
+    fn drop(&mut self) {
+        let mut bytes = std::mem::take(&mut self.bytes);
+        if bytes.capacity() <= SPARE_BYTES_MAX {
+            bytes.clear();
+            // A thread that ends has none any more.
+            let _ = SPARE.try_with(|spare| spare.set(bytes));
+        }
     }
 }
 
@@ -187,8 +208,9 @@ mod tests {
     }
 
     fn bytes_at(record: &mut Record, place: Place) -> Vec<u8> {
-        let pieces: Vec<_> = record.at(place).collect();
-        pieces.concat()
+        let mut bytes = Vec::new();
+        record.at(place, |piece| bytes.extend_from_slice(piece));
+        bytes
     }
 
     #[test]

@@ -165,14 +165,21 @@ impl Segment {
     pub(super) fn append_at(&self, record: &mut Record, tail: &mut Tail) -> io::Result<()> {
         let place = Place { generation: self.header.generation, index: tail.records };
         let (begin, len) = (tail.at, record.len());
-        let mut pieces = record.at(place);
         match &*self.mapping.lock() {
             Some(mapping) if mapping.holds(begin, len) => {
-                pieces.try_fold(begin, |at, piece| {
-                    mapping.write(at, piece).map(|()| at + piece.len() as u64)
-                })?;
+                let (mut at, mut written) = (begin, Ok(()));
+                record.at(place, |piece| {
+                    // One that fails stays one.
+                    written = mapping.write(at, piece);
+                    at += piece.len() as u64;
+                });
+                written?;
             }
-            _ => self.file.write_all_at(&pieces.collect::<Vec<_>>().concat(), begin)?,
+            _ => {
+                let mut whole = Vec::with_capacity(record.len() as usize);
+                record.at(place, |piece| whole.extend_from_slice(piece));
+                self.file.write_all_at(&whole, begin)?;
+            }
         }
         tail.at += len;
         tail.records += 1;
