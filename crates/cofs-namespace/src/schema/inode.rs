@@ -6,7 +6,7 @@ use cofs_types::{FileKind, FsResult, InodeId, Layout, ObjectId, Timestamp, limit
 use super::{
     SmallXattrs,
     packed::Front,
-    wire::{Reader, put_number},
+    wire::{Reader, Rest, put_number},
 };
 
 const VERSION: u8 = 1;
@@ -166,24 +166,27 @@ impl Inode {
     /// Reads an inode into its place: it is large to be handed from one to the next. Errors leave something of both.
     pub fn decode_into(&mut self, value: &[u8]) -> FsResult<()> {
         let mut reader = Reader::versioned(value, VERSION, "inode")?;
-        let flags = reader.number()?;
-        let kind = FileKind::from_byte(reader.byte()?);
-        let (Some(kind), 0) = (kind, flags & !KNOWN) else { return Err(reader.corrupt()) };
-        let permissions = u16::try_from(reader.number()?).ok().filter(|bits| bits & !0o7777 == 0);
-        let permissions = permissions.ok_or_else(|| reader.corrupt())?;
-        let [nlink, uid, gid] = [reader.number_u32()?, reader.number_u32()?, reader.number_u32()?];
-        let size_bytes = reader.number()?;
-        let btime = reader.time()?;
-        let mut time = |flag| if flags & flag != 0 { reader.time() } else { Ok(btime) };
+        reader.read(|rest| self.parse(rest))?;
+        reader.end()
+    }
+
+    fn parse(&mut self, rest: &mut Rest<'_>) -> Option<()> {
+        let flags = rest.number()?;
+        let kind = FileKind::from_byte(rest.byte()?)?;
+        let permissions = u16::try_from(rest.number()?).ok()?;
+        if flags & !KNOWN != 0 || permissions & !0o7777 != 0 {
+            return None;
+        }
+        let [nlink, uid, gid] = [rest.number_u32()?, rest.number_u32()?, rest.number_u32()?];
+        let size_bytes = rest.number()?;
+        let btime = rest.time()?;
+        let mut time = |flag| if flags & flag != 0 { rest.time() } else { Some(btime) };
         let (atime, mtime, ctime) = (time(ATIME)?, time(MTIME)?, time(CTIME)?);
         *self = Self::new(kind, permissions, (uid, gid), btime);
         (self.nlink, self.size_bytes) = (nlink, size_bytes);
         (self.atime, self.mtime, self.ctime) = (atime, mtime, ctime);
-        self.decode_rare(flags, &mut reader)?;
-        if size_bytes > self.size_bytes_max() || self.flags() != flags {
-            return Err(reader.corrupt());
-        }
-        reader.end()
+        self.parse_rare(flags, rest)?;
+        (size_bytes <= self.size_bytes_max() && self.flags() == flags).then_some(())
     }
 
     /// No file of this kind and layout is larger.
@@ -195,33 +198,33 @@ impl Inode {
         }
     }
 
-    fn decode_rare(&mut self, flags: u64, reader: &mut Reader<'_>) -> FsResult<()> {
+    fn parse_rare(&mut self, flags: u64, rest: &mut Rest<'_>) -> Option<()> {
         if flags & DEVICE != 0 {
-            self.rdev = reader.number_u32()?;
+            self.rdev = rest.number_u32()?;
         }
         if flags & PARENT != 0 {
-            self.parent = Some(reader.ino()?);
+            self.parent = Some(rest.ino()?);
         }
         if flags & OBJECT != 0 {
-            self.layout = Layout::Object(ObjectId::from_raw(reader.number()?));
-            self.blocks_512 = reader.number()?;
+            self.layout = Layout::Object(ObjectId::from_raw(rest.number()?));
+            self.blocks_512 = rest.number()?;
         }
         if flags & LARGE_XATTRS != 0 {
-            self.large_xattrs = reader.number_u32()?;
+            self.large_xattrs = rest.number_u32()?;
         }
         if flags & TARGET != 0 {
-            self.target = Bytes::copy_from_slice(read_sized(reader)?);
+            self.target = Bytes::copy_from_slice(sized(rest)?);
         }
         if flags & XATTRS != 0 {
-            self.xattrs = SmallXattrs::parse(Bytes::copy_from_slice(read_sized(reader)?))?;
+            self.xattrs = SmallXattrs::parse(Bytes::copy_from_slice(sized(rest)?)).ok()?;
         }
         self.writing = flags & IN_WRITING != 0;
         self.linkable = flags & LINKABLE != 0;
-        Ok(())
+        Some(())
     }
 }
 
-fn read_sized<'a>(reader: &mut Reader<'a>) -> FsResult<&'a [u8]> {
-    let len = usize::try_from(reader.number()?).map_err(|_| reader.corrupt())?;
-    reader.bytes(len)
+fn sized<'a>(rest: &mut Rest<'a>) -> Option<&'a [u8]> {
+    let len = usize::try_from(rest.number()?).ok()?;
+    rest.bytes(len)
 }
