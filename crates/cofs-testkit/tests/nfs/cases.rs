@@ -10,7 +10,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::callers::{Caller, PATIENCE, sh, try_sh};
+use cofs_testkit::machine::{PATIENCE, sh, try_sh};
+
+use crate::callers::Caller;
 
 const MOUNT: &str = "/mnt/volume";
 const NFS: &str = "/mnt/nfs";

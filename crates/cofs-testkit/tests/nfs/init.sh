@@ -3,7 +3,7 @@
 # program that holds the cases, of which the first @ROUNDS@ are run.
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8
 mount -t proc proc /proc && mount -t sysfs sys /sys
-modules=/usr/lib/uml/modules/$(uname -r)/kernel
+modules=@MODULES@/$(uname -r)/kernel
 for module in fs/fuse/fuse fs/netfs/netfs fs/fscache/fscache net/sunrpc/sunrpc fs/nfs_common/grace fs/lockd/lockd fs/nfs/nfs \
     net/dns_resolver/dns_resolver fs/nfs/nfsv4 fs/nfs_common/nfs_acl lib/oid_registry net/sunrpc/auth_gss/auth_rpcgss fs/nfsd/nfsd; do
     insmod "$modules/$module.ko"

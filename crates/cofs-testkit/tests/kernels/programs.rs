@@ -1,0 +1,73 @@
+//! Test programs that are run in the machine, and what must come of them.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::Path,
+    process::{Command, Stdio},
+};
+
+use cofs_testkit::machine::running;
+
+/// Longer than any of them takes.
+const SECONDS_MAX: &str = "900";
+
+/// Runs the test program that the variable `told` names, on `dir`.
+pub fn test(told: &str, dir: &str, arguments: &[&str]) -> Outcome {
+    run(&std::env::var(told).unwrap(), dir, arguments)
+}
+
+pub fn run(program: &str, dir: &str, arguments: &[&str]) -> Outcome {
+    let mut command = Command::new("timeout");
+    command.args(["-k", "5", SECONDS_MAX, program]).args(arguments).env("COFS_TEST_DIR", dir);
+    let output = command.stdin(Stdio::null()).output().unwrap();
+    let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+    Outcome { said: format!("{}{}", text(&output.stdout), text(&output.stderr)) }
+}
+
+/// What a test program has said.
+pub struct Outcome {
+    said: String,
+}
+
+impl Outcome {
+    /// The names of its cases that ended so.
+    fn cases(&self, end: &str) -> BTreeSet<String> {
+        let ends = |line: &str| {
+            Some(line.strip_prefix("test ")?.strip_suffix(end)?.strip_suffix(" ... ")?.to_owned())
+        };
+        self.said.lines().filter_map(ends).collect()
+    }
+
+    /// All its cases have passed but those that the ledger has for this kernel and file system, which have failed. There were at least so many.
+    #[track_caller]
+    pub fn is_as_expected(&self, on: &str, at_least: usize) {
+        let (passed, failed) = (self.cases("ok"), self.cases("FAILED"));
+        println!("{on}: {} passed, {} failed", passed.len(), failed.len());
+        let expected = ledger(on).into_iter().filter(|case| passed.contains(case) || failed.contains(case));
+        let expected: BTreeSet<String> = expected.collect();
+        let ended = self.said.contains("test result: ");
+        assert!(
+            ended && failed == expected,
+            "failed: {failed:#?}, of which expected: {expected:#?}\n{}",
+            self.said
+        );
+        assert!(passed.len() >= at_least, "{} cases\n{}", passed.len(), self.said);
+    }
+
+    #[track_caller]
+    pub fn passes(&self) {
+        assert!(self.said.contains("test result: ok. "), "{}", self.said);
+        assert!(!self.said.contains("test result: ok. 0 passed"), "{}", self.said);
+    }
+}
+
+/// The cases that fail on this kernel on `on`: lines `"5.10/on/case" = "reason"` of `tests/ledger/kernels.toml`.
+fn ledger(on: &str) -> BTreeSet<String> {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/ledger/kernels.toml");
+    let text = fs::read_to_string(page).expect("tests/ledger/kernels.toml");
+    let (major, minor) = running();
+    let prefix = format!("\"{major}.{minor}/{on}/");
+    let lines = text.lines().filter_map(|line| line.strip_prefix(&prefix)?.split_once("\" = \""));
+    lines.map(|(case, _)| case.to_owned()).collect()
+}
