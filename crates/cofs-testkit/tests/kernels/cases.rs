@@ -102,8 +102,7 @@ fn work() {
 }
 
 fn remount() {
-    let state = "/mnt/disk/state";
-    sh(&format!("mkdir -p {state}"));
+    sh(&format!("mkdir -p {}", programs::STATE));
     let half = |half: &str| {
         let case = format!("remount::{half}");
         programs::test("COFS_TEST_POSIX", MOUNT, &["--exact", &case, "--ignored"]).passes();

@@ -11,6 +11,8 @@ use cofs_testkit::machine::running;
 
 /// Longer than any of them takes.
 const SECONDS_MAX: &str = "900";
+/// Where a test program keeps what it must know after a remount.
+pub const STATE: &str = "/mnt/disk/state";
 /// How the reason begins in the ledger where a case fails on some days only.
 const PERHAPS: &str = "perhaps: ";
 
@@ -21,7 +23,11 @@ pub fn test(told: &str, dir: &str, arguments: &[&str]) -> Outcome {
 
 pub fn run(program: &str, dir: &str, arguments: &[&str]) -> Outcome {
     let mut command = Command::new("timeout");
-    command.args(["-k", "5", SECONDS_MAX, program]).args(arguments).env("COFS_TEST_DIR", dir);
+    command
+        .args(["-k", "5", SECONDS_MAX, program])
+        .args(arguments)
+        .env("COFS_TEST_DIR", dir)
+        .env("COFS_TEST_STATE", STATE);
     let output = command.stdin(Stdio::null()).output().unwrap();
     let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
     Outcome { said: format!("{}{}", text(&output.stdout), text(&output.stderr)) }
