@@ -179,6 +179,8 @@ fn killed() {
     volume.end();
 }
 
+const KILLS: usize = 3;
+
 /// What is open outlives the process that serves, and so does what is in hand where the kernel sends it again.
 fn supervised() {
     let volume = Volume::new("supervised", "allow_other,supervise");
@@ -199,7 +201,7 @@ fn supervised() {
             outcomes
         })
     };
-    for _ in 0..3 {
+    for _ in 0..KILLS {
         volume.kill();
     }
     stops.store(true, Ordering::Relaxed);
@@ -208,11 +210,13 @@ fn supervised() {
     let failed: Vec<_> = outcomes.iter().filter_map(|outcome| outcome.as_ref().err()).collect();
     println!("{done} done, {} failed", failed.len());
     assert!(done > 100, "nothing was at stake");
-    if running() >= release::RESEND {
-        assert!(failed.is_empty(), "{failed:?}");
-    }
-    let ends = |error: &&io::Error| error.raw_os_error() != Some(libc::ECONNABORTED);
-    assert!(!failed.iter().any(ends) && failed.len() <= 3, "{failed:?}");
+    // What was being handed over when it was killed fails everywhere (docs/design/fuse.md, *Outliving the process*): one at a time.
+    let sent_again = running() >= release::RESEND;
+    let may_be = |error: &io::Error| match error.raw_os_error() {
+        Some(libc::ECONNABORTED) => !sent_again,
+        error => error == Some(libc::EIO),
+    };
+    assert!(failed.iter().all(|error| may_be(error)) && failed.len() <= KILLS, "{failed:?}");
     held.write_all(b" and after").unwrap();
     held.rewind().unwrap();
     let mut text = String::new();
