@@ -21,24 +21,27 @@ use crate::{
 
 type Case = (&'static str, fn());
 
-const CASES: [Case; 6] = [
-    ("settled", settled),
-    ("posix", posix),
-    ("fsx", fsx),
-    ("killed", killed),
-    ("supervised", supervised),
-    ("user", user),
+/// By what `COFS_TEST_ROUNDS` must at least be for them.
+const CASES: [(u32, &[Case]); 3] = [
+    (0, &[("settled", settled), ("killed", killed), ("supervised", supervised), ("user", user)]),
+    (1, &[("posix", posix), ("fsx", fsx)]),
+    (
+        2,
+        &[
+            ("native", native),
+            ("alone", alone),
+            ("work", work),
+            ("remount", remount),
+            ("programs", own_tests),
+        ],
+    ),
 ];
-
-/// Those that take long, or are tried well enough with this machine's own kernel by other suites.
-const MORE: [Case; 5] =
-    [("native", native), ("alone", alone), ("work", work), ("remount", remount), ("programs", own_tests)];
 
 /// `COFS_TEST_ONLY` names one, for who looks at it.
 fn cases() -> impl Iterator<Item = &'static Case> {
-    let rounds = std::env::var("COFS_TEST_ROUNDS").ok().and_then(|rounds| rounds.parse::<u32>().ok());
+    let rounds = std::env::var("COFS_TEST_ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(1);
     let only = std::env::var("COFS_TEST_ONLY").unwrap_or_default();
-    let all = CASES.iter().chain(MORE.iter().filter(move |_| rounds.unwrap_or(1) > 1));
+    let all = CASES.iter().filter(move |(at_least, _)| *at_least <= rounds).flat_map(|(_, cases)| *cases);
     all.filter(move |(name, _)| only.is_empty() || only == *name)
 }
 
