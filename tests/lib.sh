@@ -107,7 +107,7 @@ prepare_machine() {
     if wanted_any posixtest alone && ! command -v go >/dev/null; then cofs_packages golang-go; fi
     TOOLS=$COFS_CACHE/tools
     wanted pjdfstest && install_tool pjdfstest 0.2.2
-    if wanted_any fsx alone; then install_tool fsx 0.3.2; fi
+    if wanted_any fsx alone kernels; then install_tool fsx 0.3.2; fi
     return 0
 }
 

@@ -45,8 +45,8 @@ suite_hanging() {
 
 # The real thing: NFS, in a machine of its own (user-mode Linux, an ordinary process), as this machine's kernel may not have it.
 hanging_nfs() {
-    local lacks cases=1
-    ((LONG)) && cases=4 # a soft mount as well, which fails after minutes, and servers that restart
+    local lacks cases=2
+    ((LONG)) && cases=5 # a soft mount as well, which fails after minutes, and servers that restart
     # The machine has a kernel of its own: what is configured here makes no difference there.
     [[ $CONFIG = "${CONFIGS[0]}" ]] || return 0
     lacks=$(machine_lacks)

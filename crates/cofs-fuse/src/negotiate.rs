@@ -171,7 +171,11 @@ fn settle(offer: Offer, wishes: Wishes) -> (Settled, InitOut) {
         wanted |= init::OVER_IO_URING;
     }
     wanted |= if wishes.handles { init::EXPORT_SUPPORT } else { init::NO_EXPORT_SUPPORT };
-    let features = offer.features & wanted;
+    let mut features = offer.features & wanted;
+    if features & init::HANDLE_KILLPRIV_V2 == 0 {
+        // Nor would such a kernel (before 5.11) say that an open which truncates takes the set-id bits; apart from the open, it takes them itself.
+        features &= !init::ATOMIC_O_TRUNC;
+    }
     let minor = offer.minor.min(abi::KERNEL_MINOR_VERSION);
     // Without MAX_PAGES the kernel keeps to 32 pages.
     let pages_max =

@@ -14,8 +14,9 @@ use cofs_types::{
 use zerocopy::{FromBytes, Immutable, KnownLayout};
 
 use crate::{
-    abi::{self, flag, opcode, setattr},
+    abi::{self, flag, init, opcode, setattr},
     errno::Errno,
+    negotiate::Settled,
 };
 
 mod message;
@@ -28,10 +29,26 @@ const MALFORMED: Errno = Errno(libc::EINVAL);
 /// Open for execve(2): `__FMODE_EXEC` of the kernel.
 const FMODE_EXEC: u32 = 0x20;
 
-/// What of the ABI was settled at INIT and changes layouts.
+/// What was settled at INIT and changes how requests are read.
 #[derive(Clone, Copy, Debug)]
 pub struct Dialect {
+    /// SETXATTR has its long form.
     pub setxattr_ext: bool,
+    /// The kernel learns from a COPY_FILE_RANGE that the file has grown.
+    pub copies: bool,
+}
+
+impl Dialect {
+    /// FUSE 7.35 (Linux 5.16). Before, a kernel that does not write back keeps the old size until it asks for attributes: meanwhile
+    /// whoever maps the new end dies of SIGBUS.
+    const COPIES_MINOR_MIN: u32 = 35;
+
+    pub(crate) fn of(settled: &Settled) -> Self {
+        Self {
+            setxattr_ext: settled.has(init::SETXATTR_EXT),
+            copies: settled.minor >= Self::COPIES_MINOR_MIN,
+        }
+    }
 }
 
 /// Takes arguments off a message, front to back.
@@ -227,6 +244,8 @@ impl ForgetList<'_> {
 pub fn parse<'a>(message: &Message<'a>, dialect: Dialect) -> Parsed<Operation<'a>> {
     let mut args = Arguments::of(message)?;
     match message.header.opcode {
+        // The kernel copies itself then, by reads and writes.
+        opcode::COPY_FILE_RANGE if !dialect.copies => Err(Errno(libc::ENOSYS)),
         opcode::READ
         | opcode::READDIR
         | opcode::READDIRPLUS

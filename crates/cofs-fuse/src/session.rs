@@ -60,7 +60,7 @@ impl<F: FileSystem> Session<F> {
         let pool = Pool::new().map_err(MountError::Thread)?;
         let service = Arc::new(Service {
             fs,
-            dialect: Dialect { setxattr_ext: settled.has(init::SETXATTR_EXT) },
+            dialect: Dialect::of(&settled),
             authority: if options.default_permissions { Authority::Checked } else { Authority::Unchecked },
             only: (!options.default_permissions && !options.allow_other).then(|| getuid().as_raw()),
             notifier: notifier.clone(),

@@ -268,14 +268,23 @@ fn read(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
     }
     let into = &mut [io::IoSliceMut::new(buffer)];
     match rustix::io::preadv2(file, into, offset, ReadWriteFlags::NOWAIT) {
-        Err(Errno::AGAIN) => {
-            cofs_wait::refuse();
-            Err(Errno::AGAIN.into())
-        }
+        Err(Errno::AGAIN) => refused(),
+        Ok(0) if !is_end(file, offset)? => refused(),
         // The file system below, the kernel or a sandbox cannot tell.
         Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL | Errno::PERM) => file.read_at(buffer, offset),
         read => Ok(read?),
     }
+}
+
+fn refused() -> io::Result<usize> {
+    cofs_wait::refuse();
+    Err(Errno::AGAIN.into())
+}
+
+/// Whether nothing comes at `offset` or behind it. Linux 5.9 and 5.10 read nothing, instead of refusing, where what comes is not in memory
+/// (preadv2(2), BUGS).
+fn is_end(file: &File, offset: u64) -> io::Result<bool> {
+    Ok(fs::fstat(file)?.st_size as u64 <= offset)
 }
 
 impl AsFd for ObjectFile {

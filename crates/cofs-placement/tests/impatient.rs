@@ -89,3 +89,31 @@ fn reads_change_no_access_times_below() {
         assert!(object.stat().unwrap().atime < long_ago);
     }
 }
+
+/// Linux 5.10 reads nothing here and there in the middle of a file, where it should refuse (`./test kernels` tries this there).
+#[test]
+fn who_is_not_refused_gets_all_that_he_asked_for() {
+    const PAGE: usize = 4096;
+    const PAGES: usize = 64;
+    let world = World::new(1);
+    if !file_system_tells(world.scratch.path()) {
+        return;
+    }
+    let placement = world.open();
+    let taken = placement.take(ino(42)).unwrap();
+    taken.file.write_all_at(&[7; PAGE * PAGES], 0).unwrap();
+    taken.file.sync(false).unwrap();
+    let object = impatiently(|| placement.open_object(taken.id, true)).expect("its name was just made");
+    let mut refused = 0;
+    for (there, asked) in (0..PAGES).flat_map(|there| [1, 2, 3, 9].map(|after| (there, there + after))) {
+        fadvise(object.file(), 0, None, Advice::DontNeed).unwrap();
+        let mut bytes = [0; PAGE];
+        object.read_at(&mut bytes, (there * PAGE) as u64).unwrap();
+        let end = asked >= PAGES;
+        match impatiently(|| object.read_at(&mut bytes, (asked * PAGE) as u64)) {
+            None => refused += 1,
+            Some(read) => assert_eq!(read, if end { 0 } else { PAGE }, "page {asked}, after page {there}"),
+        }
+    }
+    assert!(refused > 0);
+}

@@ -29,12 +29,16 @@ extern "C" fn pread(
         let (flags, upper) = (libc::RWF_NOWAIT, 0_usize);
         // SAFETY: the vector describes what the caller lends for the call, as pread(3) asks of him.
         let read = unsafe { libc::syscall(libc::SYS_preadv2, file, &vector, 1_usize, offset, upper, flags) };
-        if read >= 0 {
-            return read as libc::ssize_t;
-        }
-        match std::io::Error::last_os_error().raw_os_error() {
+        let error = match read {
+            0 if count > 0 && !is_end(file, offset) => Some(libc::EAGAIN),
+            0.. => return read as libc::ssize_t,
+            _ => std::io::Error::last_os_error().raw_os_error(),
+        };
+        match error {
             Some(libc::EAGAIN) => {
                 cofs_wait::refuse();
+                // SAFETY: the thread's own, which is there as long as it is.
+                unsafe { *libc::__errno_location() = libc::EAGAIN };
                 return -1;
             }
             // Or the kernel is older than the flag, or a sandbox does not know the call.
@@ -46,4 +50,32 @@ extern "C" fn pread(
     }
     // SAFETY: the caller's promise of pread(3), handed on.
     unsafe { libc::pread64(file, buffer, count, offset) }
+}
+
+/// Whether nothing comes at `offset` or behind it, as far as can be told. Linux 5.9 and 5.10 read nothing, instead of refusing, where what comes is not
+/// in memory (preadv2(2), BUGS); RocksDB would take the file for damaged.
+fn is_end(file: libc::c_int, offset: libc::off_t) -> bool {
+    let mut status = std::mem::MaybeUninit::<libc::stat>::uninit();
+    // SAFETY: there is room for what the kernel writes, which it has done where it says so.
+    let size = unsafe {
+        if libc::fstat(file, status.as_mut_ptr()) != 0 {
+            return true;
+        }
+        status.assume_init().st_size
+    };
+    size <= offset
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{io::Write, os::fd::AsRawFd};
+
+    #[test]
+    fn nothing_read_is_the_end_only_where_the_file_ends() {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&[1; 10]).unwrap();
+        let is_end = |offset| super::is_end(file.as_raw_fd(), offset);
+        assert_eq!([0, 9, 10, 11].map(is_end), [false, false, true, true]);
+        assert!(super::is_end(-1, 0), "who cannot be asked");
+    }
 }

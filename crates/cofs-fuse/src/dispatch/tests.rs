@@ -17,7 +17,7 @@ use crate::{
 };
 use canned::Canned;
 
-const DIALECT: Dialect = Dialect { setxattr_ext: true };
+const DIALECT: Dialect = Dialect { setxattr_ext: true, copies: true };
 const HEADER_BYTES: usize = size_of::<InHeader>();
 const PLACE_BYTES: usize = 128;
 

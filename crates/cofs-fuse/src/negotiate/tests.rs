@@ -42,6 +42,15 @@ fn a_modern_kernel_is_asked_for_everything_and_the_high_bits_travel_in_flags2() 
     assert!(settled.has(init::NO_EXPORT_SUPPORT));
 }
 
+/// Linux 5.10: by an open that truncates, a stranger emptied a file that kept its set-id bits.
+#[test]
+fn an_open_truncates_only_where_the_kernel_says_whose_bits_go() {
+    let without = |feature: u64| settle(offer(!feature), WISHES).0;
+    assert!(without(0).has(init::ATOMIC_O_TRUNC | init::HANDLE_KILLPRIV_V2));
+    assert!(without(init::ATOMIC_O_TRUNC).has(init::HANDLE_KILLPRIV_V2));
+    assert!(!without(init::HANDLE_KILLPRIV_V2).has(init::ATOMIC_O_TRUNC));
+}
+
 #[test]
 fn flags2_counts_only_with_init_ext() {
     let parse = |flags: u32| {

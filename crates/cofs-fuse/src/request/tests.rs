@@ -14,7 +14,7 @@ use super::{
 };
 use crate::abi::InHeader;
 
-const EXT: Dialect = Dialect { setxattr_ext: true };
+const EXT: Dialect = Dialect { setxattr_ext: true, copies: true };
 
 /// A message as `/dev/fuse` delivers it.
 pub(crate) fn message(opcode: u32, fixed: &[u8], rest: &[u8]) -> Vec<u8> {
@@ -85,6 +85,19 @@ pub(crate) fn real() -> Vec<(u32, Vec<u8>, Vec<u8>)> {
         (opcode::STATX, vec![0; 24], vec![]),
         (opcode::COPY_FILE_RANGE_64, copy, vec![]),
     ]
+}
+
+/// Linux 5.10: fsx died of SIGBUS in what a copy had added to a file.
+#[test]
+fn a_kernel_that_does_not_learn_the_size_from_a_copy_is_told_to_copy_itself() {
+    let copy = real().into_iter().find(|(opcode, ..)| *opcode == opcode::COPY_FILE_RANGE).unwrap();
+    let bytes = message(copy.0, &copy.1, &copy.2);
+    let asked = |minor| {
+        let settled = Settled { minor, features: 0, transfer_bytes: 4096 };
+        parse(&Message::from_bytes(&bytes).unwrap(), Dialect::of(&settled)).map(drop)
+    };
+    assert_eq!(asked(34), Err(Errno(libc::ENOSYS)));
+    assert_eq!(asked(35), Ok(()));
 }
 
 #[test]

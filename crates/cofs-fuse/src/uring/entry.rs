@@ -146,7 +146,7 @@ mod tests {
         let parsed = |entry: &Entry| {
             let message = entry.message().unwrap();
             assert_eq!(message.header.unique, 5);
-            parse(&message, Dialect { setxattr_ext: true }).map(drop)
+            parse(&message, Dialect { setxattr_ext: true, copies: true }).map(drop)
         };
         assert_eq!(parsed(&entry), Ok(()));
         let in_out = UringEntInOut { payload_sz: u32::MAX, ..Default::default() };

@@ -6,6 +6,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "for tests only")]
 
 mod disk;
+mod kernel;
+mod shell;
 
 use std::{
     fs,
@@ -17,7 +19,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-pub use disk::{Disk, run};
+pub use self::{
+    disk::{Disk, run},
+    kernel::{Kernel, Release, running},
+    shell::{PATIENCE, sh, try_sh},
+};
 
 /// See there: user-mode Linux and CPUs that are newer than it.
 const XSTATE: &str = include_str!("xstate.c");
@@ -29,11 +35,16 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Boots a machine with the disk `disk` (`/dev/ubda`). `init` is the text of its first process, a program with a
-    /// `#!` line. `dir` is for its files; what the machine itself complains of is in `machine.log` there.
+    /// Boots a machine with this machine's own kernel for it and the disk `disk` (`/dev/ubda`). `init` is the text of its first process, a
+    /// program with a `#!` line. `dir` is for its files; what the machine itself complains of is in `machine.log` there.
     pub fn boot(dir: &Path, disk: &Path, init: &str) -> Self {
-        let init = program(dir, init);
-        let mut process = Command::new("linux.uml")
+        Self::boot_kernel(&Kernel::own(), dir, disk, init)
+    }
+
+    /// The same with another kernel.
+    pub fn boot_kernel(kernel: &Kernel, dir: &Path, disk: &Path, init: &str) -> Self {
+        let init = program(dir, &kernel.with_modules(init));
+        let mut process = Command::new(kernel.program())
             .env("LD_PRELOAD", xstate(dir))
             .args(["mem=768M", "root=/dev/root", "rootfstype=hostfs", "rootflags=/", "ro", "quiet"])
             .arg(format!("ubd0={}", disk.display()))
@@ -45,7 +56,9 @@ impl Machine {
             // The machine is several processes: they die together.
             .process_group(0)
             .spawn()
-            .expect("linux.uml (Debian: user-mode-linux)");
+            .unwrap_or_else(|error| {
+                panic!("{} (Debian: user-mode-linux): {error}", kernel.program().display())
+            });
         let lines = read(process.stdout.take().unwrap());
         Self { process, lines, said: Vec::new() }
     }

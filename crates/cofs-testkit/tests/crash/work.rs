@@ -13,6 +13,7 @@ use std::{
     time::Instant,
 };
 
+use cofs_testkit::machine::{Release, running};
 use rand::{Rng, SeedableRng, rngs::SmallRng};
 use rustix::fs::{
     AtFlags, CWD, FallocateFlags, RenameFlags, Timespec, Timestamps, UTIME_OMIT, XattrFlags, linkat,
@@ -27,6 +28,8 @@ use crate::{
 
 const FILES_MAX: usize = 70;
 const OPEN_MAX: usize = 6;
+/// Where FUSE has `O_TMPFILE`. Before, a file appears in two steps (which an end at work may come between; older kernels are tried without).
+const UNNAMED_FILES: Release = (6, 1);
 
 pub struct Worker {
     pub top: PathBuf,
@@ -367,6 +370,10 @@ impl Worker {
 }
 
 fn appear(top: &Path, path: &Path, data: &[u8]) -> io::Result<()> {
+    if running() < UNNAMED_FILES {
+        return fs::write(path, data)
+            .and_then(|()| fs::set_permissions(path, PermissionsExt::from_mode(0o600)));
+    }
     let mut options = OpenOptions::new();
     let file = options.write(true).mode(0o600).custom_flags(libc::O_TMPFILE).open(top)?;
     file.write_all_at(data, 0)?;

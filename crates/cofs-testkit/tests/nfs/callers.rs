@@ -3,13 +3,11 @@
 use std::{
     io::Read,
     path::Path,
-    process::{Child, Command, ExitStatus, Output, Stdio},
+    process::{Child, Command, ExitStatus, Stdio},
     time::{Duration, Instant},
 };
 
-/// For what must come true. With `soft`, too, the kernel's client may take minutes to give up: its state manager asks for long, and all wait
-/// for it.
-pub const PATIENCE: Duration = Duration::from_secs(300);
+use cofs_testkit::machine::{PATIENCE, sh};
 
 /// A program that was started and not waited for.
 pub struct Caller {
@@ -90,18 +88,4 @@ fn who_waits() -> String {
             grep -q '^State:.D' $task/status 2>/dev/null || continue
             echo $(cat $task/comm) $(sed -n '4,12s/.* //p' $task/stack)
         done")
-}
-
-/// A line for the shell that must succeed, and not take for ever. What it prints.
-#[track_caller]
-pub fn sh(line: &str) -> String {
-    let output = try_sh(line);
-    assert!(output.status.success(), "{line}: {output:?}");
-    String::from_utf8(output.stdout).unwrap()
-}
-
-/// The same, which may fail.
-pub fn try_sh(line: &str) -> Output {
-    let seconds = PATIENCE.as_secs().to_string();
-    Command::new("timeout").args(["-k", "5", &seconds, "sh", "-euc", line]).output().unwrap()
 }

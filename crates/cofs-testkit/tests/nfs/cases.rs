@@ -10,16 +10,19 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::callers::{Caller, PATIENCE, sh, try_sh};
+use cofs_testkit::machine::{PATIENCE, sh, try_sh};
 
-const MOUNT: &str = "/mnt/volume";
-const NFS: &str = "/mnt/nfs";
+use crate::{callers::Caller, export};
+
+pub const MOUNT: &str = "/mnt/volume";
+pub const NFS: &str = "/mnt/nfs";
 const FILES: usize = 16;
 const FILE_BYTES: usize = 1 << 20;
 
 type Case = (&'static str, fn());
 
-pub const CASES: [Case; 4] = [
+pub const CASES: [Case; 5] = [
+    ("a mount is exported", export::case),
     ("a hard mount waits", hard),
     ("a soft mount fails and heals", soft),
     ("a server restarts", restart),

@@ -3,7 +3,7 @@
 # program that holds the cases, of which the first @ROUNDS@ are run.
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8
 mount -t proc proc /proc && mount -t sysfs sys /sys
-modules=/usr/lib/uml/modules/$(uname -r)/kernel
+modules=@MODULES@/$(uname -r)/kernel
 for module in fs/fuse/fuse fs/netfs/netfs fs/fscache/fscache net/sunrpc/sunrpc fs/nfs_common/grace fs/lockd/lockd fs/nfs/nfs \
     net/dns_resolver/dns_resolver fs/nfs/nfsv4 fs/nfs_common/nfs_acl lib/oid_registry net/sunrpc/auth_gss/auth_rpcgss fs/nfsd/nfsd; do
     insmod "$modules/$module.ko"
@@ -16,12 +16,17 @@ cat >/mnt/serve <<'END'
 echo tcp 2049 >/proc/fs/nfsd/portlist
 echo 4 >/proc/fs/nfsd/threads
 END
-# What mountd would tell the server when asked: that this machine may have the export with `fsid=0` (its flags: no_subtree_check, fsid,
-# insecure). Until it is told, as for a moment after each start, it answers nobody.
+# What mountd would tell the server when asked: that this machine may have the export (a directory on the disk, or the one that is named) with
+# `fsid=0` (its flags: no_subtree_check, fsid, insecure). Until it is told, as for a moment after each start, it answers nobody.
 cat >/mnt/export <<'END'
 echo "nfsd 127.0.0.1 2147483647 here" >/proc/net/rpc/auth.unix.ip/channel
-echo "here /mnt/disk/export 2147483647 9218 65534 65534 0" >/proc/net/rpc/nfsd.export/channel
-printf '%s\n' 'here 1 \x00000000 2147483647 /mnt/disk/export' >/proc/net/rpc/nfsd.fh/channel
+echo "here ${1:-/mnt/disk/export} 2147483647 9218 65534 65534 0" >/proc/net/rpc/nfsd.export/channel
+printf '%s\n' "here 1 \\x00000000 2147483647 ${1:-/mnt/disk/export}" >/proc/net/rpc/nfsd.fh/channel
+END
+# The server holds what it exports until it is told this.
+cat >/mnt/withdraw <<'END'
+for cache in nfsd.fh nfsd.export auth.unix.ip; do echo $(($(date +%s) + 1)) >"/proc/net/rpc/$cache/flush"; done
+sleep 0.2
 END
 mountpoint -q /proc/fs/nfsd || mount -t nfsd nfsd /proc/fs/nfsd
 echo -3 >/proc/fs/nfsd/versions
@@ -32,10 +37,8 @@ sh /mnt/serve
 echo Y >/proc/fs/nfsd/v4_end_grace
 
 COFS_TEST_BINARY=@COFS@ COFS_TEST_ROUNDS=@ROUNDS@ @TEST@ --exact cases::in_the_machine --ignored --nocapture
-# The server holds what it exports.
 echo 0 >/proc/fs/nfsd/threads
-for cache in nfsd.fh nfsd.export auth.unix.ip; do echo $(($(date +%s) + 1)) >"/proc/net/rpc/$cache/flush"; done
-sleep 0.2
+sh /mnt/withdraw
 umount /mnt/disk && echo "the disk is unmounted"
 echo o >/proc/sysrq-trigger
 sleep 100

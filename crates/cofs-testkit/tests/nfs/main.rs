@@ -8,3 +8,4 @@
 mod boots;
 mod callers;
 mod cases;
+mod export;

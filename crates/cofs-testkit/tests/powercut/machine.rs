@@ -10,7 +10,7 @@ const BOOT_LIMIT: Duration = Duration::from_secs(60);
 const INIT: &str = r#"#!/bin/sh
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin
 mount -t proc proc /proc && mount -t sysfs sys /sys && mount -t devtmpfs dev /dev
-insmod "/usr/lib/uml/modules/$(uname -r)/kernel/fs/fuse/fuse.ko"
+insmod "@MODULES@/$(uname -r)/kernel/fs/fuse/fuse.ko"
 mount -t tmpfs tmp /mnt && mkdir /mnt/disk /mnt/volume && mount /dev/ubda /mnt/disk &&
 @COFS@ mount -d /mnt/disk/store /mnt/volume &&
 COFS_TEST_SEED=@SEED@ COFS_TEST_DIR=/mnt/volume @WORK@ --exact rounds::work_until_the_power_goes --ignored --nocapture

@@ -6,7 +6,7 @@ set -eu
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8
 mount -n -t proc proc /proc
 mount -n -t sysfs sys /sys
-modules=/usr/lib/uml/modules/$(uname -r)/kernel/fs
+modules=@MODULES@/$(uname -r)/kernel/fs
 insmod "$modules/overlayfs/overlay.ko"
 insmod "$modules/fuse/fuse.ko"
 insmod "$modules/autofs/autofs4.ko"
