@@ -225,6 +225,10 @@ impl Engine for FaultEngine {
         (*self.pause.lock()).max(self.inner.pause())
     }
 
+    fn tick(&self) {
+        self.inner.tick();
+    }
+
     fn sync(&self) -> Result<(), EngineError> {
         self.check_poison()?;
         match self.next_fault(Call::Sync) {
