@@ -41,6 +41,6 @@ suite_kernels() {
 # The tests of the program and of its FUSE face that work on mounts of their own.
 kernels_programs() {
     jq -r 'select(.reason == "compiler-artifact" and .profile.test and (.target.kind | index("test")) and .executable != null)
-        | select((.package_id | test("/cofs(-fuse|-placement)?#")) and (.target.name | IN("alone", "mount", "read_only", "supervise", "impatient", "interrupts", "mounts", "notices", "operations", "waiting")))
+        | select((.package_id | test("/cofs(-fuse|-placement)?#")) and (.target.name | IN("alone", "mount", "read_only", "restart", "supervise", "impatient", "interrupts", "mounts", "notices", "operations", "waiting")))
         | .executable' "$CARGO_TARGET_DIR/cofs-tests.json" | sort -u | tr '\n' ' '
 }

@@ -2,7 +2,7 @@
 # Volumes in the foreground, where the volume is mounted anew when the process that serves it dies, for root and for an ordinary user: that, and every end.
 # Then volumes under `-o supervise`: a build goes on while the process that serves is killed ten times, for root and for an ordinary user;
 # over io_uring, where requests do not survive, the volume is mounted anew each time. (Open files of every kind, requests whose answer
-# was lost, giving up, ends in order and at every arrow of the way to another mount: crates/cofs/tests/supervise.rs.)
+# was lost, giving up, ends in order and at every arrow of the way to another mount: crates/cofs/tests/supervise.rs and restart.rs.)
 
 # shellcheck source=unprivileged.sh
 . tests/suites/unprivileged.sh

@@ -249,16 +249,7 @@ macro_rules! whatever_is_cold {
     )*};
 }
 
-const NOTHING: SetAttributes = SetAttributes {
-    permissions: None,
-    uid: None,
-    gid: None,
-    size_bytes: None,
-    atime: None,
-    mtime: None,
-    ctime: None,
-    kill_set_id: false,
-};
+const NOTHING: SetAttributes = SetAttributes { kill_set_id: false, ..SetAttributes::KILL_SET_ID };
 const TIMES: SetAttributes =
     SetAttributes { mtime: Some(SetTime::To(Timestamp { secs: 7, nanos: 8 })), ..NOTHING };
 const SHORT: SetAttributes = SetAttributes { size_bytes: Some(100), ..NOTHING };

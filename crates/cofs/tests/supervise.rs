@@ -1,59 +1,28 @@
-//! A mount that outlives the process which serves it (`-o supervise`), or is made anew (`-o restart`).
+//! A mount that outlives the process which serves it (`-o supervise`).
 
 mod common;
 
 use std::{
     fs::{self, File, OpenOptions},
     io::{self, Write},
-    os::unix::{
-        fs::{FileExt, OpenOptionsExt, PermissionsExt},
-        process::ExitStatusExt,
-    },
+    os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt},
     path::Path,
-    process::{Child, Command, Stdio},
-    sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed},
+    process::Child,
     thread::sleep,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
-use common::{Foreground, Mounted, cofs, format, path_str, run, scratch, uring_can_be_had, wait_for};
+use common::{
+    Mounted, cofs, format,
+    lives::{foreground_with, is_alive, kill, pid, put_program, status},
+    path_str, run, scratch, wait_for,
+};
 use rustix::{
-    fs::{AtFlags, CWD, StatxFlags, statx},
-    process::{Pid, Signal, kill_process, test_kill_process},
+    fs::{AtFlags, CWD},
+    process::{Pid, Signal, kill_process},
 };
 use serde_json::Value;
 use tempfile::TempDir;
-
-/// A life that is long enough not to count towards giving up, and to spare.
-const A_LIFE: Duration = Duration::from_millis(300);
-
-/// What is told of the mount; for a moment after its start it serves and does not know yet how.
-fn status(dir: &Path) -> Value {
-    let mut told = Value::Null;
-    wait_for("the status of the mount", || {
-        let text = run(&["status", dir.to_str().unwrap(), "--output", "json"]);
-        told = serde_json::from_str(&text).unwrap();
-        !told["mount"].is_null()
-    });
-    told
-}
-
-fn pid(dir: &Path, of: &str) -> Pid {
-    let pid = &status(dir)["mount"][of];
-    Pid::from_raw(i32::try_from(pid.as_i64().unwrap_or_else(|| panic!("{of}: {pid}"))).unwrap()).unwrap()
-}
-
-fn is_alive(pid: Pid) -> bool {
-    test_kill_process(pid).is_ok()
-}
-
-/// Ends the process that serves, which has lived; what asks for anything now waits for the next.
-fn kill(dir: &Path) -> Pid {
-    let serves = pid(dir, "pid");
-    sleep(A_LIFE);
-    kill_process(serves, Signal::KILL).unwrap();
-    serves
-}
 
 fn open(path: &Path) -> File {
     OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).unwrap()
@@ -73,34 +42,9 @@ fn supervised(root: &TempDir) -> Mounted {
     Mounted::new(root, &store, &["-o", "supervise"])
 }
 
-/// By another process: a child that another test has just forked would hold what we write, and nobody could run it meanwhile.
-fn put_program(at: &str) {
-    assert!(Command::new("cp").args([env!("CARGO_BIN_EXE_cofs"), at]).status().unwrap().success());
-}
-
 /// A foreground mount of a copy of the program, in a state of our own: (what was started, the copy's path).
 fn foreground(root: &TempDir, store: &str, environment: &[(&str, &str)]) -> (Child, String) {
     foreground_with(root, store, "supervise", environment)
-}
-
-fn foreground_with(
-    root: &TempDir,
-    store: &str,
-    options: &str,
-    environment: &[(&str, &str)],
-) -> (Child, String) {
-    let program = path_str(root, "program");
-    put_program(&program);
-    let dir = root.path().join("mount");
-    fs::create_dir_all(&dir).unwrap();
-    let device = || fs::metadata(&dir).map(|found| std::os::unix::fs::MetadataExt::dev(&found));
-    let before = device().unwrap();
-    let mut command = Command::new(&program);
-    command.args(["mount", store, dir.to_str().unwrap(), "-o", options]);
-    command.env_remove("COFS_FAILPOINT").env_remove("NOTIFY_SOCKET").envs(environment.iter().copied());
-    let child = command.spawn().unwrap();
-    wait_for("the mount", || device().is_ok_and(|now| now != before));
-    (child, program)
 }
 
 #[test]
@@ -336,313 +280,6 @@ fn an_upgrade_goes_on_with_the_program_that_stands_there_now() {
     drop(file);
     mounted.unmount();
     assert!(child.wait().unwrap().success());
-}
-
-/// Kills the process that serves, and waits until another serves in a new mount, the only one.
-fn is_mounted_anew(mounted: &Mounted) {
-    fs::write(mounted.path("a"), "a").unwrap();
-    let supervisor = pid(&mounted.dir, "supervisor");
-    let before = kill(&mounted.dir);
-    wait_for("the next mount", || fs::read(mounted.path("a")).is_ok_and(|bytes| bytes == b"a"));
-    assert_ne!(pid(&mounted.dir, "pid"), before);
-    assert_eq!(pid(&mounted.dir, "supervisor"), supervisor);
-    assert_eq!(mounts_on(&mounted.dir), 1);
-}
-
-/// What is in hand over io_uring is lost with the process: the volume is mounted anew, and no dead mount stays.
-#[test]
-fn over_io_uring_the_volume_is_mounted_anew() {
-    let transport = if uring_can_be_had() { "uring" } else { "dev" };
-    let root = scratch();
-    let store = format(&root);
-    let mounted = Mounted::new(&root, &store, &["-o", "supervise,transport=uring"]);
-    let told = status(&mounted.dir);
-    assert_eq!((&told["mount"]["survives"], &told["mount"]["transport"]), (&false.into(), &transport.into()));
-    is_mounted_anew(&mounted);
-    mounted.unmount();
-}
-
-/// Of what stands at `dir`, which nobody is asked for.
-fn device(dir: &Path) -> (u32, u32) {
-    let found = statx(CWD, dir, AtFlags::STATX_DONT_SYNC, StatxFlags::TYPE).unwrap();
-    (found.stx_dev_major, found.stx_dev_minor)
-}
-
-fn is_linux(major: u32, minor: u32) -> bool {
-    let uname = rustix::system::uname();
-    let release = uname.release().to_string_lossy();
-    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map_while(|number| number.parse().ok());
-    (numbers.next(), numbers.next()) >= (Some(major), Some(minor))
-}
-
-/// Nobody else watches over it.
-#[test]
-fn in_the_background_the_volume_is_mounted_anew() {
-    let root = scratch();
-    let store = format(&root);
-    let from = root.path().join("from");
-    fs::create_dir(&from).unwrap();
-    let dir = root.path().join("mount");
-    fs::create_dir(&dir).unwrap();
-    let below = device(&dir);
-    let mut command = cofs(&["mount", "-d", &store, dir.to_str().unwrap()]);
-    assert!(command.current_dir(&from).status().unwrap().success());
-    fs::remove_dir(&from).unwrap();
-    let mounted = Mounted { store, dir };
-    let told = status(&mounted.dir);
-    let passthrough = told["mount"]["passthrough"].clone();
-    assert_eq!((&told["mount"]["survives"], &told["mount"]["life"]), (&false.into(), &0.into()));
-    let open = fs::File::create(mounted.path("open")).unwrap();
-    let seen_below = AtomicU32::new(0);
-    std::thread::scope(|scope| {
-        let at_work = |work: &dyn Fn()| {
-            let begun = Instant::now();
-            while begun.elapsed() < 5 * A_LIFE {
-                work();
-            }
-        };
-        // The directory below, which may lie open for an instant, may have got something by then.
-        let write = || (0..100).for_each(|at| drop(fs::write(mounted.path(&format!("at-work-{at}")), "x")));
-        scope.spawn(move || at_work(&write));
-        let look = || {
-            seen_below.fetch_add(u32::from(device(&mounted.dir) == below), Relaxed);
-        };
-        scope.spawn(move || at_work(&look));
-        is_mounted_anew(&mounted);
-    });
-    if rustix::process::geteuid().is_root() && is_linux(6, 5) {
-        assert_eq!(seen_below.into_inner(), 0);
-    }
-    // What was open is not.
-    assert!(open.metadata().is_err() && mounted.path("open").exists());
-    drop(open);
-    // And once more.
-    is_mounted_anew(&mounted);
-    assert_eq!(status(&mounted.dir)["mount"]["passthrough"], passthrough);
-    let supervisor = pid(&mounted.dir, "supervisor");
-    mounted.unmount();
-    wait_for("its end", || !is_alive(supervisor));
-}
-
-/// Puts a script in the place of the program, which runs `line` and then the program itself.
-fn put_script(program: &str, line: &str) {
-    let script = format!("{program}.script");
-    fs::write(&script, format!("#!/bin/sh\n{line}\nexec {} \"$@\"\n", env!("CARGO_BIN_EXE_cofs"))).unwrap();
-    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
-    fs::rename(&script, program).unwrap();
-}
-
-fn mounts_on(dir: &Path) -> usize {
-    fs::read_to_string("/proc/self/mountinfo").unwrap().matches(dir.to_str().unwrap()).count()
-}
-
-/// Where one may end who replaces a dead mount, here.
-fn arrows() -> Vec<&'static str> {
-    let beneath = rustix::process::geteuid().is_root() && is_linux(6, 5);
-    let between: &[_] = if beneath {
-        &["cofs.replace.made", "cofs.replace.beneath", "cofs.replace.alone"]
-    } else {
-        &["cofs.replace.taken_away"]
-    };
-    [&["cofs.replace.told"], between, &["cofs.mount.attached", "cofs.mount.served"]].concat()
-}
-
-#[test]
-fn who_ends_while_he_replaces_a_dead_mount_leaves_none_and_nothing_is_seen_below() {
-    for arrow in arrows() {
-        for times in 1..=2_usize {
-            let root = scratch();
-            let store = format(&root);
-            let dir = root.path().join("mount");
-            fs::create_dir(&dir).unwrap();
-            let below = device(&dir);
-            let (mut child, program) = foreground_with(&root, &store, "restart", &[]);
-            let mounted = Mounted { store, dir };
-            fs::write(mounted.path("a"), "a").unwrap();
-            let lives = path_str(&root, "lives");
-            let dies = format!("[ $(wc -l <{lives}) -gt {times} ] || export COFS_FAILPOINT={arrow}");
-            put_script(&program, &format!("echo >>{lives}\n{dies}"));
-            let (seen_below, ends) = (AtomicU32::new(0), AtomicBool::new(false));
-            std::thread::scope(|scope| {
-                scope.spawn(|| {
-                    let begun = Instant::now();
-                    while !ends.load(Relaxed) && begun.elapsed() < Duration::from_secs(60) {
-                        seen_below.fetch_add(u32::from(device(&mounted.dir) == below), Relaxed);
-                    }
-                });
-                kill(&mounted.dir);
-                // As many as are to die there, and one that serves. (By then a dying one may have answered, too.)
-                let has_begun = || fs::read(&lives).map_or(0, |lines| lines.len()) > times;
-                let serves = || fs::read(mounted.path("a")).is_ok_and(|bytes| bytes == b"a");
-                wait_for(arrow, || has_begun() && serves());
-                ends.store(true, Relaxed);
-            });
-            assert_eq!(fs::read(&lives).unwrap().len(), times + 1, "{arrow}");
-            assert_eq!(mounts_on(&mounted.dir), 1, "{arrow}");
-            if arrows().contains(&"cofs.replace.beneath") {
-                assert_eq!(seen_below.into_inner(), 0, "{arrow}: seen below");
-            }
-            let dir = mounted.dir.clone();
-            mounted.unmount();
-            assert!(child.wait().unwrap().success(), "{arrow}");
-            assert_eq!(mounts_on(&dir), 0, "{arrow}");
-        }
-    }
-}
-
-/// Of the first mount nobody has seen anything: it goes.
-#[test]
-fn who_ends_before_he_has_served_leaves_no_mount() {
-    let root = scratch();
-    let store = format(&root);
-    let dir = root.path().join("mount");
-    fs::create_dir(&dir).unwrap();
-    for arrow in ["cofs.mount.attached", "cofs.mount.served"] {
-        let mut command = cofs(&["mount", &store, dir.to_str().unwrap()]);
-        let output = command.env("COFS_FAILPOINT", arrow).output().unwrap();
-        assert_eq!(output.status.code(), Some(1), "{arrow}");
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(said.contains("the process that was to serve"), "{arrow}: {said}");
-        assert_eq!(mounts_on(&dir), 0, "{arrow}");
-    }
-}
-
-/// All that is dead goes, should the supervisor be killed as well, when there are two dead mounts.
-#[test]
-fn two_dead_mounts_are_taken_away_together() {
-    if !arrows().contains(&"cofs.replace.beneath") {
-        return;
-    }
-    for line in [&["umount"][..], &["umount", "--lazy"], &["umount", "--dead"]] {
-        let root = scratch();
-        let store = format(&root);
-        let (mut child, program) = foreground_with(&root, &store, "restart", &[]);
-        let mounted = Mounted { store, dir: root.path().join("mount") };
-        let first = path_str(&root, "first");
-        let dies = format!("mkdir {first} 2>/dev/null || exec kill -9 $PPID");
-        put_script(&program, &format!("{dies}\nexport COFS_FAILPOINT=cofs.replace.beneath"));
-        kill(&mounted.dir);
-        assert_eq!(child.wait().unwrap().signal(), Some(9));
-        assert_eq!(mounts_on(&mounted.dir), 2);
-        run(&[line, &[mounted.dir.to_str().unwrap()]].concat());
-        assert_eq!(mounts_on(&mounted.dir), 0, "{line:?}");
-    }
-}
-
-/// Who unmounts what nobody serves does not want it back.
-#[test]
-fn what_is_unmounted_while_nobody_serves_stays_so() {
-    let root = scratch();
-    let store = format(&root);
-    let dir = root.path().join("mount");
-    fs::create_dir(&dir).unwrap();
-    let words = dir.to_str().unwrap();
-    assert!(cofs(&["mount", "-d", &store, words]).status().unwrap().success());
-    let supervisor = pid(&dir, "supervisor");
-    // It cannot do anything meanwhile.
-    kill_process(supervisor, Signal::STOP).unwrap();
-    kill(&dir);
-    wait_for("a dead mount", || rustix::fs::statfs(&dir).is_err());
-    run(&["umount", words]);
-    kill_process(supervisor, Signal::CONT).unwrap();
-    wait_for("its end", || !is_alive(supervisor));
-    assert!(!fs::read_to_string("/proc/self/mountinfo").unwrap().contains(words));
-    // In order: the volume is free.
-    run(&["fsck", &store]);
-}
-
-/// However the mount point is named, and from wherever.
-#[test]
-fn a_mount_point_is_found_again_by_any_name() {
-    let root = scratch();
-    let store = format(&root);
-    let real = root.path().join("mount");
-    fs::create_dir(&real).unwrap();
-    std::os::unix::fs::symlink("mount", root.path().join("link")).unwrap();
-    let link = path_str(&root, "link/");
-    for (from, name) in [(root.path(), "./link"), (&real, "."), (&real, "../mount/"), (Path::new("/"), &link)]
-    {
-        let mut command = cofs(&["mount", "-d", &store, name]);
-        assert!(command.current_dir(from).status().unwrap().success(), "{name}");
-        let mounted = Mounted { store: store.clone(), dir: real.clone() };
-        is_mounted_anew(&mounted);
-        mounted.unmount();
-    }
-}
-
-/// Ended, and by which signal, if by one.
-fn ends_by(child: &mut Child) -> Option<i32> {
-    let status = child.wait().unwrap();
-    assert!(status.success() || status.signal().is_some(), "{status}");
-    status.signal()
-}
-
-/// Before it serves it dies of the signal, as one process would that does not heed it yet; later it unmounts. It says nothing.
-#[test]
-fn a_signal_at_any_time_ends_what_was_started_and_leaves_nothing() {
-    let root = scratch();
-    let store = format(&root);
-    let dir = root.path().join("mount");
-    fs::create_dir(&dir).unwrap();
-    let mut died = 0;
-    for after in (0..30).map(Duration::from_millis) {
-        for signal in [Signal::TERM, Signal::INT] {
-            let mut command = cofs(&["mount", &store, dir.to_str().unwrap()]);
-            let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
-            sleep(after);
-            // Again and again: where the tests run in the background, SIGINT is for nobody until somebody heeds it.
-            while child.try_wait().unwrap().is_none() {
-                kill_process(Pid::from_child(&child), signal).unwrap();
-                sleep(Duration::from_millis(1));
-            }
-            let said = io::read_to_string(child.stderr.take().unwrap()).unwrap();
-            let by = ends_by(&mut child);
-            assert!(by.is_none_or(|by| by == signal.as_raw()), "{by:?} after {signal:?}, {after:?}");
-            assert_eq!(said, "", "{signal:?}, {after:?}");
-            died += u32::from(by.is_some());
-            assert!(!fs::read_to_string("/proc/self/mountinfo").unwrap().contains(dir.to_str().unwrap()));
-        }
-    }
-    assert!(died > 0, "all of them served first");
-    run(&["fsck", &store]);
-}
-
-#[test]
-fn whoever_is_not_to_be_watched_over_is_not() {
-    let root = scratch();
-    let store = format(&root);
-    let dir = root.path().join("mount");
-    for (words, watched) in [("norestart", false), ("auto_unmount", false), ("restart", true), ("rw", true)] {
-        let mut mounted =
-            Foreground::start(cofs(&["mount", &store, dir.to_str().unwrap(), "-o", words]), &dir);
-        let started = mounted.process.id();
-        let told = |of: &str| status(&dir)["mount"][of].as_u64().and_then(|pid| u32::try_from(pid).ok());
-        assert_eq!(told("supervisor"), watched.then_some(started), "{words}");
-        assert_eq!(told("pid") == Some(started), !watched, "{words}");
-        mounted.signal(Signal::TERM);
-        mounted.ends_well();
-    }
-    for (words, watched) in [("norestart", false), ("auto_unmount", false), ("restart", true), ("rw", true)] {
-        let mounted = Mounted::new(&root, &store, &["-o", words]);
-        let supervisor = &status(&mounted.dir)["mount"]["supervisor"];
-        assert_eq!(supervisor.is_number(), watched, "{words}");
-        mounted.unmount();
-    }
-    let mounted = Mounted::new(&root, &store, &["-o", "norestart"]);
-    let serves = kill(&mounted.dir);
-    wait_for("its end", || !is_alive(serves));
-    wait_for("a dead mount", || {
-        let dead = [io::ErrorKind::NotConnected, io::ErrorKind::ConnectionAborted];
-        fs::File::create(mounted.path("a")).is_err_and(|error| dead.contains(&error.kind()))
-    });
-    run(&["umount", mounted.dir.to_str().unwrap()]);
-    for words in ["auto_unmount,restart", "supervise,norestart", "auto_unmount,supervise"] {
-        let said = cofs(&["mount", &store, mounted.dir.to_str().unwrap(), "-o", words]).output().unwrap();
-        assert_eq!(said.status.code(), Some(2), "{words}");
-        for word in words.split(',') {
-            assert!(String::from_utf8_lossy(&said.stderr).contains(word), "{words}");
-        }
-    }
 }
 
 #[test]

@@ -10,37 +10,38 @@
 //! Tables are opened when they are first needed, and the names on the way there may have to be read from the disk, too: for who is
 //! [impatient](cofs_wait::is_impatient) only those that are in memory are gone along (`RESOLVE_CACHED`).
 
-#![allow(unsafe_code, reason = "a function of libc, for C++ to call, and a system call")]
+#![allow(unsafe_code, reason = "a function of libc, for C++ to call")]
 
-use std::mem::size_of;
+use std::{ffi::CStr, os::fd::IntoRawFd};
+
+use rustix::{
+    fs::{CWD, Mode, OFlags, ResolveFlags, openat2},
+    io::Errno,
+};
 
 /// `open(2)`, whose third argument C leaves out where it has no meaning. Returns a descriptor, or -1 with `errno` set: EAGAIN where it was refused.
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 #[unsafe(no_mangle)]
 unsafe extern "C" fn open(path: *const libc::c_char, flags: libc::c_int, mode: libc::mode_t) -> libc::c_int {
     let reads = flags & libc::O_ACCMODE == libc::O_RDONLY && flags & (libc::O_PATH | libc::O_CREAT) == 0;
-    let refuses = || std::io::Error::last_os_error().raw_os_error();
-    if reads && cofs_wait::is_impatient() {
-        // O_NOATIME is refused for what belongs to somebody else.
-        for flags in [flags | libc::O_NOATIME, flags] {
-            // SAFETY: the caller's promise of open(2), handed on.
-            let file = unsafe { open_cached(path, flags) };
-            match refuses() {
-                _ if file >= 0 => return file,
-                Some(libc::EAGAIN) => {
+    // SAFETY: the caller's promise of open(2), handed on; the kernel does not look at the mode of a file that is not made.
+    unsafe {
+        if reads && cofs_wait::is_impatient() {
+            match open_cached(CStr::from_ptr(path), flags) {
+                Ok(file) => return file,
+                Err(Errno::AGAIN) => {
                     cofs_wait::refuse();
+                    *libc::__errno_location() = libc::EAGAIN;
                     return -1;
                 }
-                _ => {}
+                // The kernel is older than that, a sandbox does not know the call, or it cannot be opened: told below.
+                Err(_) => {}
             }
         }
-        // The kernel is older than that, a sandbox does not know the call, or it cannot be opened: told below.
-    }
-    // SAFETY: as above; the kernel does not look at the mode of a file that is not made.
-    unsafe {
         if reads {
             let file = libc::open64(path, flags | libc::O_NOATIME, mode);
-            if file >= 0 || refuses() != Some(libc::EPERM) {
+            // Refused for what belongs to somebody else.
+            if file >= 0 || *libc::__errno_location() != libc::EPERM {
                 return file;
             }
         }
@@ -48,20 +49,13 @@ unsafe extern "C" fn open(path: *const libc::c_char, flags: libc::c_int, mode: l
     }
 }
 
-/// `openat2(2)` from the working directory, by what the kernel has in memory. As [`open`].
-unsafe fn open_cached(path: *const libc::c_char, flags: libc::c_int) -> libc::c_int {
-    /// `struct open_how`.
-    #[repr(C)]
-    struct How {
-        flags: u64,
-        mode: u64,
-        resolve: u64,
-    }
-    const RESOLVE_CACHED: u64 = 0x20;
-    let how = How { flags: flags as u32 as u64, mode: 0, resolve: RESOLVE_CACHED };
-    // SAFETY: `how` is what the kernel reads, of the size that it is told; the path is the caller's.
-    unsafe {
-        libc::syscall(libc::SYS_openat2, libc::AT_FDCWD, path, &raw const how, size_of::<How>())
-            as libc::c_int
-    }
+/// Opens for reading by what the kernel has in memory. Errors: EAGAIN where that is not enough.
+fn open_cached(path: &CStr, flags: libc::c_int) -> rustix::io::Result<libc::c_int> {
+    let flags = OFlags::from_bits_retain(flags as u32);
+    let open = |flags| openat2(CWD, path, flags, Mode::empty(), ResolveFlags::CACHED);
+    let file = match open(flags | OFlags::NOATIME) {
+        Err(Errno::PERM) => open(flags),
+        opened => opened,
+    };
+    Ok(file?.into_raw_fd())
 }

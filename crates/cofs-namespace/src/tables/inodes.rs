@@ -90,9 +90,10 @@ impl Loaded {
         Ok(())
     }
 
-    /// A directory's times are folded into its inode, which will be saved.
-    fn fold_times(&mut self, tx: &mut Tx<'_>) {
-        let Some(extra) = &mut self.extra else { return };
+    /// To be changed and saved: a directory's times are folded into its inode.
+    fn prepare(&mut self, tx: &mut Tx<'_>) -> FsResult<()> {
+        self.complete(tx)?;
+        let Some(extra) = &mut self.extra else { return Ok(()) };
         if let Some(times) = extra.times() {
             (self.inode.mtime, self.inode.ctime) = (times.mtime, times.ctime);
         }
@@ -100,6 +101,7 @@ impl Loaded {
             directories::put_shard(tx, self.ino, &extra.shard);
         }
         tx.fold(self.ino, extra.gathered.take());
+        Ok(())
     }
 }
 
@@ -116,6 +118,11 @@ fn read_into(tx: &mut Tx<'_>, ino: InodeId, inode: &mut Inode) -> FsResult<bool>
     Ok(there)
 }
 
+/// As [`read_into`]. `Stale` if there is none.
+fn expect_into(tx: &mut Tx<'_>, ino: InodeId, inode: &mut Inode) -> FsResult<()> {
+    if read_into(tx, ino, inode)? { Ok(()) } else { Err(FsError::Stale) }
+}
+
 /// The inode alone: of a directory, its times may be elsewhere.
 pub fn bare(tx: &mut Tx<'_>, ino: InodeId) -> FsResult<Option<Inode>> {
     let mut inode = Inode::blank();
@@ -125,7 +132,8 @@ pub fn bare(tx: &mut Tx<'_>, ino: InodeId) -> FsResult<Option<Inode>> {
 /// The inode alone. `Stale` if there is none.
 pub fn expect(tx: &mut Tx<'_>, ino: InodeId) -> FsResult<Inode> {
     let mut inode = Inode::blank();
-    if read_into(tx, ino, &mut inode)? { Ok(inode) } else { Err(FsError::Stale) }
+    expect_into(tx, ino, &mut inode)?;
+    Ok(inode)
 }
 
 pub fn put(tx: &mut Tx<'_>, ino: InodeId, inode: &Inode) {
@@ -136,9 +144,7 @@ pub fn put(tx: &mut Tx<'_>, ino: InodeId, inode: &Inode) {
 /// A directory that can take and lose entries. `NotDirectory`, `NotFound` if it is removed, `Stale`.
 pub fn directory(tx: &mut Tx<'_>, ino: InodeId) -> FsResult<Inode> {
     let mut inode = Inode::blank();
-    if !read_into(tx, ino, &mut inode)? {
-        return Err(FsError::Stale);
-    }
+    expect_into(tx, ino, &mut inode)?;
     match inode.kind {
         FileKind::Directory if inode.nlink == 0 => Err(FsError::NotFound),
         FileKind::Directory => Ok(inode),
@@ -158,19 +164,15 @@ pub fn load(tx: &mut Tx<'_>, ino: InodeId) -> FsResult<Option<Loaded>> {
 /// To be changed and saved: a directory's times are folded into its inode. `Stale` if there is none.
 pub fn load_to_change(tx: &mut Tx<'_>, ino: InodeId) -> FsResult<Loaded> {
     let mut loaded = Loaded::of(ino, Inode::blank());
-    if !read_into(tx, ino, &mut loaded.inode)? {
-        return Err(FsError::Stale);
-    }
-    loaded.complete(tx)?;
-    loaded.fold_times(tx);
+    expect_into(tx, ino, &mut loaded.inode)?;
+    loaded.prepare(tx)?;
     Ok(loaded)
 }
 
 /// As [`load_to_change`], of an inode read before in this transaction.
 pub fn to_change(tx: &mut Tx<'_>, ino: InodeId, inode: Inode) -> FsResult<Loaded> {
     let mut loaded = Loaded::of(ino, inode);
-    loaded.complete(tx)?;
-    loaded.fold_times(tx);
+    loaded.prepare(tx)?;
     Ok(loaded)
 }
 

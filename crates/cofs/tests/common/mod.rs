@@ -1,6 +1,8 @@
 //! What the command line's tests share: the binary under test, scratch directories, mounts.
 #![allow(dead_code)] // each test crate uses its part
 
+pub mod lives;
+
 use std::{
     collections::BTreeMap,
     ffi::OsStr,

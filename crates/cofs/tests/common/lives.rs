@@ -1,0 +1,72 @@
+//! Mounts whose processes are killed.
+
+use std::{
+    fs,
+    path::Path,
+    process::{Child, Command},
+    thread::sleep,
+    time::Duration,
+};
+
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::{path_str, run, wait_for};
+
+/// A life that is long enough not to count towards giving up, and to spare.
+pub const A_LIFE: Duration = Duration::from_millis(300);
+
+/// What is told of the mount; for a moment after its start it serves and does not know yet how.
+pub fn status(dir: &Path) -> Value {
+    let mut told = Value::Null;
+    wait_for("the status of the mount", || {
+        let text = run(&["status", dir.to_str().unwrap(), "--output", "json"]);
+        told = serde_json::from_str(&text).unwrap();
+        !told["mount"].is_null()
+    });
+    told
+}
+
+pub fn pid(dir: &Path, of: &str) -> Pid {
+    let pid = &status(dir)["mount"][of];
+    Pid::from_raw(i32::try_from(pid.as_i64().unwrap_or_else(|| panic!("{of}: {pid}"))).unwrap()).unwrap()
+}
+
+pub fn is_alive(pid: Pid) -> bool {
+    test_kill_process(pid).is_ok()
+}
+
+/// Ends the process that serves, which has lived; what asks for anything now waits for the next.
+pub fn kill(dir: &Path) -> Pid {
+    let serves = pid(dir, "pid");
+    sleep(A_LIFE);
+    kill_process(serves, Signal::KILL).unwrap();
+    serves
+}
+
+/// By another process: a child that another test has just forked would hold what we write, and nobody could run it meanwhile.
+pub fn put_program(at: &str) {
+    assert!(Command::new("cp").args([env!("CARGO_BIN_EXE_cofs"), at]).status().unwrap().success());
+}
+
+/// A foreground mount of a copy of the program with `options`, in a state of our own: (what was started, the copy's path).
+pub fn foreground_with(
+    root: &TempDir,
+    store: &str,
+    options: &str,
+    environment: &[(&str, &str)],
+) -> (Child, String) {
+    let program = path_str(root, "program");
+    put_program(&program);
+    let dir = root.path().join("mount");
+    fs::create_dir_all(&dir).unwrap();
+    let device = || fs::metadata(&dir).map(|found| std::os::unix::fs::MetadataExt::dev(&found));
+    let before = device().unwrap();
+    let mut command = Command::new(&program);
+    command.args(["mount", store, dir.to_str().unwrap(), "-o", options]);
+    command.env_remove("COFS_FAILPOINT").env_remove("NOTIFY_SOCKET").envs(environment.iter().copied());
+    let child = command.spawn().unwrap();
+    wait_for("the mount", || device().is_ok_and(|now| now != before));
+    (child, program)
+}
