@@ -159,7 +159,6 @@ hanging_cold() {
     # So many that most are in tables.
     head -c 39M /dev/urandom >"$WORK/hanging-bytes"
     (cd "$HANGING/files" && split -b 4000 -a 5 -d "$WORK/hanging-bytes" small- && split -b 1M -a 2 -d "$WORK/hanging-bytes" large-)
-    setfattr -n user.far -v "$(head -c 1500 /dev/urandom | base64 -w 0)" "$HANGING/files"/small-0[0-9]500
     "$COFS" umount "$HANGING"
     "$COFS" mount -d "$store" "$HANGING" -o "$options"
     # The one that watches over the other.
@@ -251,10 +250,9 @@ hanging_disk() {
         taskset -c 0 stat "$HANGING/files/small-0${n}500" &
         far+=($!)
     done
-    for n in 1 3 5; do
-        taskset -c 0 truncate -s 1000 "$HANGING/files/small-0${n}000" &
-        HANGING_CHANGE+=($!)
-        taskset -c 0 setfattr -n user.far -v near "$HANGING/files/small-0${n}500" &
+    # Of each a part of its bytes must be read.
+    for n in "$HANGING/files"/small-0{1,3,5}{0,5}00; do
+        taskset -c 0 truncate -s 1000 "$n" &
         HANGING_CHANGE+=($!)
     done
     for descriptor in "${held[@]}"; do exec {descriptor}>&-; done
