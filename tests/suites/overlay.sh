@@ -36,6 +36,8 @@ overlay() {
     rm -rf "$layers" "$upper" "$plain"
     mkdir -p "$layers/lower" "$upper"/{tree,work} "$merged"
     make_tree "$plain"
+    # The top of the overlay has the times of the upper layer.
+    touch -r "$plain" "$upper/tree"
     rsync -aHAX --sparse "$plain/" "$layers/lower/"
     # Of this subshell: a failure leaves no mount.
     # shellcheck disable=SC2064

@@ -9,9 +9,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use rustix::fs::{CWD, FileType, Mode};
+
 use crate::{
     ledger::deviates,
-    support::{Scratch, as_user, errno, scratch},
+    support::{Scratch, as_user, errno, scratch, truncate},
     users::{ALICE, BOB, GUESTS, STAFF, mode, owned, root},
 };
 
@@ -30,6 +32,17 @@ fn open(path: &Path) -> File {
 fn file(s: &Scratch, name: &str, size: usize) -> PathBuf {
     let path = owned(s, name, ALICE, STAFF, 0o666);
     fs::write(&path, vec![1; size]).unwrap();
+    path
+}
+
+/// The same, but nobody has ever opened it. A descriptor's end is told to a server after close(2) has returned, so what has
+/// been closed may still count as open.
+fn never_opened(s: &Scratch, name: &str, size: usize) -> PathBuf {
+    let path = s.path(name);
+    rustix::fs::mknodat(CWD, &path, FileType::RegularFile, Mode::from_raw_mode(0o666), 0).unwrap();
+    chown(&path, Some(ALICE), Some(STAFF)).unwrap();
+    chmod(&path, 0o666);
+    truncate(&path, size as u64).unwrap();
     path
 }
 
@@ -172,7 +185,7 @@ fn direct_writes_and_truncating_opens_take_them_too() {
 fn a_change_of_owner_to_nobody_in_particular_is_the_owners_to_make() {
     let Some(s) = scratch().filter(|_| root()) else { return };
     for size in [SMALL, LARGE] {
-        let path = file(&s, &format!("{size}"), size);
+        let path = never_opened(&s, &format!("{size}"), size);
         chmod(&path, 0o6777);
         assert_eq!(errno(as_bob(|| chown(&path, None, None))), libc::EPERM);
         assert_eq!(mode(&path), 0o6777, "a stranger");
@@ -216,7 +229,7 @@ fn roots_write_takes_set_id_bits_with_the_capabilities() {
         false => 0o6755,
     };
     for size in [SMALL, LARGE] {
-        let path = file(&s, &format!("{size}"), size);
+        let path = never_opened(&s, &format!("{size}"), size);
         let write = |bits| {
             chmod(&path, bits);
             rustix::fs::setxattr(&path, CAPABILITY, &capability, rustix::fs::XattrFlags::empty()).unwrap();

@@ -179,6 +179,15 @@ pub fn xattr_bytes(path: &Path, name: &str) -> io::Result<usize> {
     usize::try_from(bytes).map_err(|_| io::Error::last_os_error())
 }
 
+/// truncate(2): by the name, without an open.
+pub fn truncate(path: &Path, size: u64) -> io::Result<()> {
+    use std::os::unix::ffi::OsStrExt;
+    let path = std::ffi::CString::new(path.as_os_str().as_bytes()).unwrap();
+    // SAFETY: the string lives through the call.
+    let status = unsafe { libc::truncate(path.as_ptr(), size.try_into().unwrap()) };
+    if status < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
 /// A record lock: `command` is `F_SETLK`, `F_OFD_SETLK`, `F_GETLK` …; gives back what the kernel filled in.
 pub fn record_lock(
     file: impl AsFd,
