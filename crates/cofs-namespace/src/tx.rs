@@ -139,22 +139,55 @@ impl<'a> Tx<'a> {
         absent: impl FnOnce() -> bool,
         see: impl FnOnce(Option<&[u8]>) -> FsResult<T>,
     ) -> FsResult<T> {
-        for change in self.changes.iter().rev() {
-            match change {
-                Change::Put { key: k, value } if k.as_slice() == key => return see(Some(value)),
-                Change::Delete { key: k } if k.as_slice() == key => return see(None),
-                _ => {}
-            }
-        }
-        if self.alone {
+        let see = match self.see_changed(key, see) {
+            Ok(seen) => return seen,
+            Err(see) => see,
+        };
+        let Some(noted) = self.note(key) else {
             return if absent() { see(None) } else { see(self.store.get(key)?.as_deref()) };
-        }
-        let noted = self.store.stripes.note(self.store.stripes.of(key));
-        self.notes.push(noted);
+        };
         if absent() {
             return see(None);
         }
         lately::see(self.store.id, noted, key, |value| self.store.get_into(key, value), see)
+    }
+
+    /// As [`see`](Self::see), of what this transaction will change.
+    pub fn see_to_change<T>(
+        &mut self,
+        key: &[u8],
+        see: impl FnOnce(Option<&[u8]>) -> FsResult<T>,
+    ) -> FsResult<T> {
+        let see = match self.see_changed(key, see) {
+            Ok(seen) => return seen,
+            Err(see) => see,
+        };
+        let Some(noted) = self.note(key) else {
+            return see(self.store.get(key)?.as_deref());
+        };
+        lately::see_once(self.store.id, noted, key, |value| self.store.get_into(key, value), see)
+    }
+
+    /// This transaction's own change of the value, if there is one; else `see` is given back.
+    fn see_changed<T, F: FnOnce(Option<&[u8]>) -> T>(&self, key: &[u8], see: F) -> Result<T, F> {
+        for change in self.changes.iter().rev() {
+            match change {
+                Change::Put { key: k, value } if k.as_slice() == key => return Ok(see(Some(value))),
+                Change::Delete { key: k } if k.as_slice() == key => return Ok(see(None)),
+                _ => {}
+            }
+        }
+        Err(see)
+    }
+
+    /// The version of the key's stripe, which the commit finds unchanged; none for a transaction alone.
+    fn note(&mut self, key: &[u8]) -> Option<Noted> {
+        if self.alone {
+            return None;
+        }
+        let noted = self.store.stripes.note(self.store.stripes.of(key));
+        self.notes.push(noted);
+        Some(noted)
     }
 
     /// The value of a key that is covered by an inode already read, or that nobody else changes.

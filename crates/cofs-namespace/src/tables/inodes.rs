@@ -106,11 +106,13 @@ impl Loaded {
 }
 
 /// Reads the inode alone into its place: of a directory, its times may be elsewhere. `false` if there is none.
-fn read_into(tx: &mut Tx<'_>, ino: InodeId, inode: &mut Inode) -> FsResult<bool> {
-    let there = tx.see(&key::inode(ino), |value| match value {
+fn read_into(tx: &mut Tx<'_>, ino: InodeId, inode: &mut Inode, to_change: bool) -> FsResult<bool> {
+    let decode = |value: Option<&[u8]>| match value {
         Some(value) => inode.decode_into(value).map(|()| true),
         None => Ok(false),
-    })?;
+    };
+    let key = key::inode(ino);
+    let there = if to_change { tx.see_to_change(&key, decode) } else { tx.see(&key, decode) }?;
     if there {
         // Behind the record: a flush commits that first, and the change would be seen.
         inode.atime = tx.access_time(ino).unwrap_or(inode.atime);
@@ -119,20 +121,20 @@ fn read_into(tx: &mut Tx<'_>, ino: InodeId, inode: &mut Inode) -> FsResult<bool>
 }
 
 /// As [`read_into`]. `Stale` if there is none.
-fn expect_into(tx: &mut Tx<'_>, ino: InodeId, inode: &mut Inode) -> FsResult<()> {
-    if read_into(tx, ino, inode)? { Ok(()) } else { Err(FsError::Stale) }
+fn expect_into(tx: &mut Tx<'_>, ino: InodeId, inode: &mut Inode, to_change: bool) -> FsResult<()> {
+    if read_into(tx, ino, inode, to_change)? { Ok(()) } else { Err(FsError::Stale) }
 }
 
 /// The inode alone: of a directory, its times may be elsewhere.
 pub fn bare(tx: &mut Tx<'_>, ino: InodeId) -> FsResult<Option<Inode>> {
     let mut inode = Inode::blank();
-    Ok(read_into(tx, ino, &mut inode)?.then_some(inode))
+    Ok(read_into(tx, ino, &mut inode, false)?.then_some(inode))
 }
 
 /// The inode alone. `Stale` if there is none.
 pub fn expect(tx: &mut Tx<'_>, ino: InodeId) -> FsResult<Inode> {
     let mut inode = Inode::blank();
-    expect_into(tx, ino, &mut inode)?;
+    expect_into(tx, ino, &mut inode, false)?;
     Ok(inode)
 }
 
@@ -144,7 +146,7 @@ pub fn put(tx: &mut Tx<'_>, ino: InodeId, inode: &Inode) {
 /// A directory that can take and lose entries. `NotDirectory`, `NotFound` if it is removed, `Stale`.
 pub fn directory(tx: &mut Tx<'_>, ino: InodeId) -> FsResult<Inode> {
     let mut inode = Inode::blank();
-    expect_into(tx, ino, &mut inode)?;
+    expect_into(tx, ino, &mut inode, false)?;
     match inode.kind {
         FileKind::Directory if inode.nlink == 0 => Err(FsError::NotFound),
         FileKind::Directory => Ok(inode),
@@ -154,7 +156,7 @@ pub fn directory(tx: &mut Tx<'_>, ino: InodeId) -> FsResult<Inode> {
 
 pub fn load(tx: &mut Tx<'_>, ino: InodeId) -> FsResult<Option<Loaded>> {
     let mut loaded = Loaded::of(ino, Inode::blank());
-    if !read_into(tx, ino, &mut loaded.inode)? {
+    if !read_into(tx, ino, &mut loaded.inode, false)? {
         return Ok(None);
     }
     loaded.complete(tx)?;
@@ -164,7 +166,7 @@ pub fn load(tx: &mut Tx<'_>, ino: InodeId) -> FsResult<Option<Loaded>> {
 /// To be changed and saved: a directory's times are folded into its inode. `Stale` if there is none.
 pub fn load_to_change(tx: &mut Tx<'_>, ino: InodeId) -> FsResult<Loaded> {
     let mut loaded = Loaded::of(ino, Inode::blank());
-    expect_into(tx, ino, &mut loaded.inode)?;
+    expect_into(tx, ino, &mut loaded.inode, true)?;
     loaded.prepare(tx)?;
     Ok(loaded)
 }

@@ -10,7 +10,7 @@
 //! the inode that the key belongs to, whose number comes never again.
 
 use std::{
-    cell::RefCell,
+    cell::{Cell, RefCell},
     sync::atomic::{AtomicU64, Ordering},
 };
 
@@ -63,6 +63,7 @@ impl Read {
 
 thread_local! {
     static READS: RefCell<Box<[Read]>> = RefCell::new(std::iter::repeat_with(Read::default).take(SLOTS).collect());
+    static ONCE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
 fn slot(reads: &mut [Read], noted: Noted) -> &mut Read {
@@ -100,6 +101,31 @@ pub fn see<T>(
         (slot.of, slot.there, slot.value) = (Some(of), there, value);
         slot.see(see)
     })
+}
+
+/// As [`see`], for who changes the value next: what was read for him is not kept, as it will not stand.
+pub fn see_once<T>(
+    store: StoreId,
+    noted: Noted,
+    key: &[u8],
+    read: impl FnOnce(&mut Vec<u8>) -> FsResult<bool>,
+    see: impl FnOnce(Option<&[u8]>) -> FsResult<T>,
+) -> FsResult<T> {
+    let found = READS.with_borrow_mut(|reads| {
+        let slot = slot(reads, noted);
+        if slot.stands((store, noted), key) { Ok(slot.see(see)) } else { Err(see) }
+    });
+    let see = match found {
+        Ok(seen) => return seen,
+        Err(see) => see,
+    };
+    let mut value = ONCE.take();
+    let there = read(&mut value)?;
+    let seen = see(there.then_some(value.as_slice()));
+    if value.capacity() <= VALUE_BYTES_MAX {
+        ONCE.set(value);
+    }
+    seen
 }
 
 #[cfg(test)]
@@ -156,6 +182,25 @@ mod tests {
         let large = [0; VALUE_BYTES_MAX + 1];
         assert_eq!(now(store, noted, b"key", Some(&large)).as_deref(), Some(&large[..]));
         assert_eq!(now(store, noted, b"key", NEW).as_deref(), NEW);
+    }
+
+    #[test]
+    fn what_is_read_to_be_changed_takes_no_place() {
+        let store = StoreId::new();
+        let noted = Noted { stripe: 9, version: 0 };
+        let once = |key: &[u8], value: Option<&[u8]>| {
+            let read = |into: &mut Vec<u8>| {
+                into.clear();
+                into.extend_from_slice(value.unwrap_or_default());
+                Ok(value.is_some())
+            };
+            see_once(store, noted, key, read, |value| Ok(value.map(<[u8]>::to_vec))).unwrap()
+        };
+        assert_eq!(now(store, noted, b"key", OLD).as_deref(), OLD);
+        assert_eq!(once(b"key", NEW).as_deref(), OLD, "what was read before stands");
+        assert_eq!(once(b"other", NEW).as_deref(), NEW);
+        assert_eq!(once(b"other", None), None, "and is not kept");
+        assert_eq!(now(store, noted, b"key", NEW).as_deref(), OLD);
     }
 
     #[test]

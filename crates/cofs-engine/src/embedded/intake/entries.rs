@@ -4,7 +4,10 @@
 
 use hashbrown::HashTable;
 
-use super::{filter::KeyHash, rank::Rank};
+use super::{
+    filter::{KeyHash, NEIGHBOURS},
+    rank::Rank,
+};
 
 /// So that none is copied when there are more, which a commit would wait for.
 const CHUNK_ENTRIES: usize = 256;
@@ -31,9 +34,13 @@ pub(super) struct Entries<T> {
     places: HashTable<Place>,
 }
 
-/// The bits that a place has not: the table looks at others than the few that tell neighbours apart.
+/// What the table looks at: the lowest bits say where it begins to search, the seven highest what it searches for.
 fn spread(hash: u32) -> u64 {
-    u64::from(hash).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    let neighbour = u64::from(hash) % u64::from(NEIGHBOURS);
+    let neighbourhood = u64::from(hash / u32::from(NEIGHBOURS)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let from = (neighbourhood >> 28) * u64::from(NEIGHBOURS) + neighbour;
+    let tag = (neighbourhood >> 57) ^ (neighbour << 3);
+    from ^ (tag << 57)
 }
 
 impl<T> Entries<T> {

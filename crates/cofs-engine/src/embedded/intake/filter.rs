@@ -20,27 +20,40 @@ const BLOCK_BYTES: usize = WORDS * 8;
 #[repr(align(64))]
 struct Block([AtomicU64; WORDS]);
 
-/// Where a key's bits stand, in a filter of any size.
+/// Keys that differ in less than this, in their last byte, are neighbours: inodes with numbers that follow each other, which are often looked for one
+/// after the other.
+pub(super) const NEIGHBOURS: u8 = 16;
+
+/// Where a key is found, in tables of any size: neighbours beside each other.
 #[derive(Clone, Copy)]
-pub(super) struct KeyHash(u64);
+pub(super) struct KeyHash {
+    /// The same for neighbours.
+    neighbourhood: u64,
+    /// Less than [`NEIGHBOURS`].
+    neighbour: u8,
+}
 
 impl KeyHash {
     pub fn of(key: &[u8]) -> Self {
+        let (last, rest) = key.split_last().map_or((0, key), |(last, rest)| (*last, rest));
         let mut hasher = FxHasher::default();
-        hasher.write(key);
-        Self(hasher.finish())
+        hasher.write(rest);
+        hasher.write_u8(last / NEIGHBOURS);
+        Self { neighbourhood: hasher.finish(), neighbour: last % NEIGHBOURS }
     }
 
-    /// A part of it, for tables of fewer places than it has bits.
+    /// A part of it, for tables of fewer places than it has bits: its last four bits are the neighbour.
     pub fn short(self) -> u32 {
-        (self.0 >> 32 ^ self.0) as u32
+        let neighbourhood = (self.neighbourhood >> 32 ^ self.neighbourhood) as u32;
+        neighbourhood & !u32::from(NEIGHBOURS - 1) | u32::from(self.neighbour)
     }
 
     /// The words of a block that hold the key's bits, and the bits.
     fn bits(self) -> impl Iterator<Item = (usize, u64)> {
         // Nine bits of the hash choose one of 512; the block was chosen by its upper half.
+        let hash = (self.neighbourhood ^ u64::from(self.neighbour)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 28;
         (0..BITS).map(move |number| {
-            let bit = (self.0 >> (9 * number)) & 511;
+            let bit = (hash >> (9 * number)) & 511;
             ((bit / 64) as usize, 1 << (bit % 64))
         })
     }
@@ -59,7 +72,7 @@ impl Filter {
 
     fn block(&self, hash: KeyHash) -> &Block {
         // A power of two, so that the mask is within.
-        let index = (hash.0 >> 40) as usize & (self.blocks.len() - 1);
+        let index = (hash.neighbourhood >> 40) as usize & (self.blocks.len() - 1);
         &self.blocks[index]
     }
 
