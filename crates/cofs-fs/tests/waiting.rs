@@ -3,6 +3,8 @@
 mod common;
 
 use std::{
+    fs::File,
+    io::IoSliceMut,
     pin::pin,
     sync::Arc,
     task::{Context as Polling, Poll, Waker},
@@ -14,6 +16,10 @@ use cofs_fs::{FileSystem, FsOptions, ListOf, run};
 use cofs_placement::{Fault, Operation};
 use cofs_types::{FallocateMode, FsResult, InodeId, OpenFlags};
 use common::*;
+use rustix::{
+    fs::{Advice, fadvise},
+    io::{Errno, ReadWriteFlags, preadv2},
+};
 
 /// Polls once, as a worker does, while each call below fails; then lets the operation come to its end.
 fn begins_without_the_pool<T>(world: &World, what: &str, operation: impl Future<Output = FsResult<T>>) -> T {
@@ -162,6 +168,39 @@ fn who_makes_a_file_does_not_wait_for_a_pool_that_begins_to_hang() {
         std::thread::yield_now();
     }
     volume.detach();
+}
+
+/// A file that grew and ended small goes back into the metadata at its last close, which reads it.
+#[test]
+fn who_closes_what_ended_small_does_not_wait_for_its_bytes() {
+    const SMALL: usize = 1000;
+    let world = World::new();
+    let volume = world.mount();
+    for on_the_disk in [false, true] {
+        let (ino, file) = volume.create(if on_the_disk { "cold" } else { "warm" });
+        let bytes = pattern(INLINE_MAX * 2, 1);
+        volume.write(ino, file, 0, &bytes);
+        volume.truncate(ino, SMALL as u64).unwrap();
+        let object = File::open(volume.object_path(ino)).unwrap();
+        if on_the_disk {
+            object.sync_all().unwrap();
+            fadvise(&object, 0, None, Advice::DontNeed).unwrap();
+            let mut some = [0; 16];
+            let into = &mut [IoSliceMut::new(&mut some)];
+            if preadv2(&object, into, 0, ReadWriteFlags::NOWAIT) != Err(Errno::AGAIN) {
+                eprintln!("not tried: this file system does not tell what must be waited for");
+                return;
+            }
+        }
+        let mut close = pin!(volume.fs.release(ino, file.handle));
+        let polled = close.as_mut().poll(&mut Polling::from_waker(Waker::noop()));
+        assert_eq!(polled.is_pending(), on_the_disk);
+        if on_the_disk {
+            run(close).unwrap();
+        }
+        assert!(volume.is_inline(ino));
+        assert_eq!(volume.contents(ino), bytes[..SMALL]);
+    }
 }
 
 /// Those who change something wait for that where they hold up nobody; those who do not need not wait.

@@ -2,12 +2,13 @@
 
 use cofs_metadata::MetadataDriver;
 use cofs_types::{FsError, FsResult, InodeId, Layout, OpenFlags, SetAttributes};
-use cofs_wait::here_or_waiting;
+use cofs_wait::{here_or_waiting, is_impatient};
 
 use crate::{
     Cofs, Context, HandleId, Opened, blocking,
     handle::Handle,
     open_inode::{OpenInode, State},
+    open_object::OpenObject,
     ops::truncate::Cut,
 };
 
@@ -99,9 +100,10 @@ impl<M: MetadataDriver> Cofs<M> {
         }
         let Some(inode) = self.opens.get(ino) else { return Err(FsError::BadHandle) };
         let handle = Handle::from_id(handle);
-        if let Ok(Some(_)) = self.object_of(&inode).await {
+        if let Ok(Some(object)) = self.object_of(&inode).await {
             if handle.writes() {
                 self.hold_back().await;
+                let _ = here_or_waiting!(self.small_bytes_at_hand(&object));
             }
             // What its end needs of it is in memory then, or this is a thread that may wait: with the lock held nobody leaves.
             let _ = here_or_waiting!(self.metadata.node(ino));
@@ -111,5 +113,16 @@ impl<M: MetadataDriver> Cofs<M> {
         let left = self.leave(&inode, &mut state, handle.writes()).await;
         drop(state);
         self.unclaim(ino).await.and(left)
+    }
+
+    /// What goes back into the metadata, should this be the last close, is in memory; who may wait reads it then. Errors: it is not, or cannot be read.
+    async fn small_bytes_at_hand(&self, object: &OpenObject) -> FsResult<()> {
+        if is_impatient() {
+            let size = object.file.stat()?.size_bytes;
+            if size <= self.inline_max {
+                object.file.read_at(&mut vec![0; usize::try_from(size).unwrap_or(0)], 0)?;
+            }
+        }
+        Ok(())
     }
 }
