@@ -2,8 +2,9 @@
 //!
 //! Between a look-up and the open that follows it, the file may be replaced: programs write a new version beside
 //! the old one and rename it over, while others read. The name never goes away, so neither may the open fail:
-//! the old file stays openable, unlinked, until the kernel forgets it. (The kernel itself looks up once more when
-//! it is told `ESTALE`, but only once. For a file that was plainly removed, that is enough.)
+//! the old file stays openable, unlinked, until the kernel forgets it; and so a symbolic link may be followed that
+//! another has just replaced. (The kernel itself looks up once more when it is told `ESTALE`, but only once. For a file that was plainly removed,
+//! that is enough.)
 //!
 //! Bounded by [`limits::LINGERING_MAX`]: then the one that has been here longest goes. A crash leaves them in `U`.
 

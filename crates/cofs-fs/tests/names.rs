@@ -126,6 +126,28 @@ fn a_file_replaced_by_rename_goes_when_it_is_closed_and_forgotten() {
     }
 }
 
+/// `ln -sfn` is a rename over the link that others follow.
+#[test]
+fn a_link_replaced_by_rename_is_followed_until_it_is_forgotten() {
+    let volume = World::new().mount();
+    let link = |called, target: &[u8]| {
+        let new = NewInode { kind: FileKind::Symlink, target, ..new_file(0o777) };
+        run(volume.fs.make(&CONTEXT, InodeId::ROOT, name(called), new)).unwrap().attributes.ino
+    };
+    let old = link("link", b"release-1");
+    let new = link("link.new", b"release-2");
+    let (from, to) = ((InodeId::ROOT, name("link.new")), (InodeId::ROOT, name("link")));
+    run(volume.fs.rename(&CONTEXT, from, to, RenameMode::Replace)).unwrap();
+    assert_eq!(volume.lookup("link").unwrap().attributes.ino, new);
+    // One who has looked it up before follows what he found.
+    assert_eq!(run(volume.fs.readlink(old)).unwrap(), b"release-1"[..]);
+    assert_eq!(volume.stat(old).nlink, 0);
+    assert!(volume.fs.forget(old, 1));
+    run(volume.fs.forgotten(old));
+    assert!(matches!(run(volume.fs.readlink(old)), Err(FsError::Stale)));
+    assert_eq!(run(volume.fs.readlink(new)).unwrap(), b"release-2"[..]);
+}
+
 /// Which files of a listing came without attributes; there must be room for all.
 fn without_attributes(volume: &Volume, directory: InodeId) -> Vec<String> {
     let opened = run(volume.fs.opendir(&CONTEXT, directory)).unwrap();

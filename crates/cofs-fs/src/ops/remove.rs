@@ -71,7 +71,8 @@ impl<M: MetadataDriver> Cofs<M> {
         };
         let target = target.value.attributes;
         let is_first_life = self.options.life == 0;
-        if target.kind != FileKind::Regular || (is_first_life && target.nlink > 1) {
+        let is_opened = matches!(target.kind, FileKind::Regular | FileKind::Symlink);
+        if !is_opened || (is_first_life && target.nlink > 1) {
             return Ok(None);
         }
         match self.opens.claim(target.ino) {
