@@ -129,7 +129,7 @@ impl<'a> Tx<'a> {
 
     /// As [`get`](Self::get): what `see` makes of the value, where it stands.
     pub fn see<T>(&mut self, key: &[u8], see: impl FnOnce(Option<&[u8]>) -> FsResult<T>) -> FsResult<T> {
-        self.see_unless(key, || false, see)
+        self.look(key, false, || false, see)
     }
 
     /// As [`see`](Self::see); where the key is known to be `absent`, which is asked once its version is noted, nothing is read.
@@ -139,17 +139,7 @@ impl<'a> Tx<'a> {
         absent: impl FnOnce() -> bool,
         see: impl FnOnce(Option<&[u8]>) -> FsResult<T>,
     ) -> FsResult<T> {
-        let see = match self.see_changed(key, see) {
-            Ok(seen) => return seen,
-            Err(see) => see,
-        };
-        let Some(noted) = self.note(key) else {
-            return if absent() { see(None) } else { see(self.store.get(key)?.as_deref()) };
-        };
-        if absent() {
-            return see(None);
-        }
-        lately::see(self.store.id, noted, key, |value| self.store.get_into(key, value), see)
+        self.look(key, false, absent, see)
     }
 
     /// As [`see`](Self::see), of what this transaction will change.
@@ -158,36 +148,32 @@ impl<'a> Tx<'a> {
         key: &[u8],
         see: impl FnOnce(Option<&[u8]>) -> FsResult<T>,
     ) -> FsResult<T> {
-        let see = match self.see_changed(key, see) {
-            Ok(seen) => return seen,
-            Err(see) => see,
-        };
-        let Some(noted) = self.note(key) else {
-            return see(self.store.get(key)?.as_deref());
-        };
-        lately::see_once(self.store.id, noted, key, |value| self.store.get_into(key, value), see)
+        self.look(key, true, || false, see)
     }
 
-    /// This transaction's own change of the value, if there is one; else `see` is given back.
-    fn see_changed<T, F: FnOnce(Option<&[u8]>) -> T>(&self, key: &[u8], see: F) -> Result<T, F> {
+    fn look<T>(
+        &mut self,
+        key: &[u8],
+        to_change: bool,
+        absent: impl FnOnce() -> bool,
+        see: impl FnOnce(Option<&[u8]>) -> FsResult<T>,
+    ) -> FsResult<T> {
         for change in self.changes.iter().rev() {
             match change {
-                Change::Put { key: k, value } if k.as_slice() == key => return Ok(see(Some(value))),
-                Change::Delete { key: k } if k.as_slice() == key => return Ok(see(None)),
+                Change::Put { key: k, value } if k.as_slice() == key => return see(Some(value)),
+                Change::Delete { key: k } if k.as_slice() == key => return see(None),
                 _ => {}
             }
         }
-        Err(see)
-    }
-
-    /// The version of the key's stripe, which the commit finds unchanged; none for a transaction alone.
-    fn note(&mut self, key: &[u8]) -> Option<Noted> {
         if self.alone {
-            return None;
+            return if absent() { see(None) } else { see(self.store.get(key)?.as_deref()) };
         }
         let noted = self.store.stripes.note(self.store.stripes.of(key));
         self.notes.push(noted);
-        Some(noted)
+        if absent() {
+            return see(None);
+        }
+        lately::see(self.store.id, noted, key, to_change, |value| self.store.get_into(key, value), see)
     }
 
     /// The value of a key that is covered by an inode already read, or that nobody else changes.

@@ -71,11 +71,13 @@ fn slot(reads: &mut [Read], noted: Noted) -> &mut Read {
 }
 
 /// What `see` makes of the value of `key`: the one that this thread has read, if its stripe's version is still the one that is `noted`
-/// now; else what `read`, which tells whether there is one, leaves in the place that it is given.
+/// now; else what `read`, which tells whether there is one, leaves in the place that it is given. For who is `to_change` the value nothing is kept:
+/// it will not stand.
 pub fn see<T>(
     store: StoreId,
     noted: Noted,
     key: &[u8],
+    to_change: bool,
     read: impl FnOnce(&mut Vec<u8>) -> FsResult<bool>,
     see: impl FnOnce(Option<&[u8]>) -> FsResult<T>,
 ) -> FsResult<T> {
@@ -84,6 +86,9 @@ pub fn see<T>(
         let slot = slot(reads, noted);
         if slot.stands(of, key) {
             return Ok(slot.see(see));
+        }
+        if to_change {
+            return Err((see, ONCE.take()));
         }
         slot.of = None;
         Err((see, std::mem::take(&mut slot.value)))
@@ -94,6 +99,13 @@ pub fn see<T>(
         Err(missing) => missing,
     };
     let there = read(&mut value)?;
+    if to_change {
+        let seen = see(there.then_some(value.as_slice()));
+        if value.capacity() <= VALUE_BYTES_MAX {
+            ONCE.set(value);
+        }
+        return seen;
+    }
     READS.with_borrow_mut(|reads| {
         let slot = slot(reads, noted);
         slot.key.clear();
@@ -101,31 +113,6 @@ pub fn see<T>(
         (slot.of, slot.there, slot.value) = (Some(of), there, value);
         slot.see(see)
     })
-}
-
-/// As [`see`], for who changes the value next: what was read for him is not kept, as it will not stand.
-pub fn see_once<T>(
-    store: StoreId,
-    noted: Noted,
-    key: &[u8],
-    read: impl FnOnce(&mut Vec<u8>) -> FsResult<bool>,
-    see: impl FnOnce(Option<&[u8]>) -> FsResult<T>,
-) -> FsResult<T> {
-    let found = READS.with_borrow_mut(|reads| {
-        let slot = slot(reads, noted);
-        if slot.stands((store, noted), key) { Ok(slot.see(see)) } else { Err(see) }
-    });
-    let see = match found {
-        Ok(seen) => return seen,
-        Err(see) => see,
-    };
-    let mut value = ONCE.take();
-    let there = read(&mut value)?;
-    let seen = see(there.then_some(value.as_slice()));
-    if value.capacity() <= VALUE_BYTES_MAX {
-        ONCE.set(value);
-    }
-    seen
 }
 
 #[cfg(test)]
@@ -136,12 +123,22 @@ mod tests {
 
     /// What is there now, if `value` is what would be read.
     fn now(store: StoreId, noted: Noted, key: &[u8], value: Option<&[u8]>) -> Option<Vec<u8>> {
+        read_as(store, noted, key, false, value)
+    }
+
+    fn read_as(
+        store: StoreId,
+        noted: Noted,
+        key: &[u8],
+        to_change: bool,
+        value: Option<&[u8]>,
+    ) -> Option<Vec<u8>> {
         let read = |into: &mut Vec<u8>| {
             into.clear();
             into.extend_from_slice(value.unwrap_or_default());
             Ok(value.is_some())
         };
-        see(store, noted, key, read, |value| Ok(value.map(<[u8]>::to_vec))).unwrap()
+        see(store, noted, key, to_change, read, |value| Ok(value.map(<[u8]>::to_vec))).unwrap()
     }
 
     const OLD: Option<&[u8]> = Some(b"old");
@@ -188,14 +185,7 @@ mod tests {
     fn what_is_read_to_be_changed_takes_no_place() {
         let store = StoreId::new();
         let noted = Noted { stripe: 9, version: 0 };
-        let once = |key: &[u8], value: Option<&[u8]>| {
-            let read = |into: &mut Vec<u8>| {
-                into.clear();
-                into.extend_from_slice(value.unwrap_or_default());
-                Ok(value.is_some())
-            };
-            see_once(store, noted, key, read, |value| Ok(value.map(<[u8]>::to_vec))).unwrap()
-        };
+        let once = |key: &[u8], value| read_as(store, noted, key, true, value);
         assert_eq!(now(store, noted, b"key", OLD).as_deref(), OLD);
         assert_eq!(once(b"key", NEW).as_deref(), OLD, "what was read before stands");
         assert_eq!(once(b"other", NEW).as_deref(), NEW);
@@ -207,14 +197,15 @@ mod tests {
     fn who_reads_may_read_something_else_meanwhile_and_may_fail() {
         let (store, noted) = (StoreId::new(), Noted { stripe: 5, version: 0 });
         let nothing = |_: Option<&[u8]>| Ok(());
-        let fails = see(store, noted, b"key", |_| Err(FsError::Stale), nothing);
+        let fails = see(store, noted, b"key", false, |_| Err(FsError::Stale), nothing);
         assert!(fails.is_err());
         let meanwhile = |value: &mut Vec<u8>| {
             assert_eq!(now(store, noted, b"other", OLD).as_deref(), OLD);
             value.extend_from_slice(b"new");
             Ok(true)
         };
-        let shown = see(store, noted, b"key", meanwhile, |value| Ok(value.map(<[u8]>::to_vec))).unwrap();
+        let shown =
+            see(store, noted, b"key", false, meanwhile, |value| Ok(value.map(<[u8]>::to_vec))).unwrap();
         assert_eq!(shown.as_deref(), NEW);
         assert_eq!(now(store, noted, b"key", OLD).as_deref(), NEW);
     }

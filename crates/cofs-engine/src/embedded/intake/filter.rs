@@ -50,7 +50,7 @@ impl KeyHash {
 
     /// The words of a block that hold the key's bits, and the bits.
     fn bits(self) -> impl Iterator<Item = (usize, u64)> {
-        // Nine bits of the hash choose one of 512; the block was chosen by its upper half.
+        // Nine bits choose one of 512, not those by which the block was chosen.
         let hash = (self.neighbourhood ^ u64::from(self.neighbour)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 28;
         (0..BITS).map(move |number| {
             let bit = (hash >> (9 * number)) & 511;
