@@ -19,7 +19,6 @@
 
 use std::{
     cell::Cell,
-    collections::VecDeque,
     hash::Hasher as _,
     hint::black_box,
     sync::atomic::{AtomicU64, Ordering, fence},
@@ -39,9 +38,9 @@ const RECORD_BYTES_MAX: usize = (PLACE_WORDS - 1) * 8;
 /// One in so many absent keys is remembered.
 const FILL_ONE_IN: u32 = 8;
 const TALLIES: usize = 16;
-/// Records whose buckets are on their way from memory while those before them are put: the table is larger than the
-/// processor's caches, and to wait for each bucket by itself would be a third of the drain's time.
-const AHEAD: usize = 8;
+/// Records whose buckets are fetched from memory at a time: the table is larger than the processor's caches, and to wait for each bucket by
+/// itself would be a third of the drain's time.
+const TOGETHER: usize = 16;
 
 /// Of a tag: somebody has it.
 const USED: u64 = 1 << 32;
@@ -218,8 +217,8 @@ impl Drop for Changing<'_> {
 /// A layer's records on their way into the table, until it is dropped.
 pub(super) struct Publishing<'a> {
     records: &'a Records,
-    /// In the order in which they came.
-    ahead: VecDeque<Published>,
+    /// Up to [`TOGETHER`], in the order in which they came.
+    waiting: Vec<Published>,
 }
 
 struct Published {
@@ -235,36 +234,35 @@ impl Publishing<'_> {
         if key.len() > RECORD_BYTES_MAX {
             return;
         }
-        let spot = self.records.spot(key);
-        // The processor fetches what nothing depends on beside what it does next.
-        black_box(self.records.buckets[spot.bucket].sequence.load(Ordering::Relaxed));
         let (key, there, packed) = (Key::from_slice(key), value.is_some(), Packed::of(key, value));
-        self.ahead.push_back(Published { spot, key, there, packed });
-        if self.ahead.len() > AHEAD {
-            self.put_first();
+        let spot = self.records.spot(&key);
+        self.waiting.push(Published { spot, key, there, packed });
+        if self.waiting.len() == TOGETHER {
+            self.put_waiting();
         }
     }
 
-    /// Puts the first of those that wait; false: none does.
-    fn put_first(&mut self) -> bool {
-        let Some(Published { spot: Spot { bucket, tag }, key, there, packed }) = self.ahead.pop_front()
-        else {
-            return false;
-        };
-        let bucket = self.records.buckets[bucket].change();
-        match (packed, bucket.find(tag, &key)) {
-            // Whoever removes much is not after what is gone: only what was here stays known.
-            (Some(packed), place) if there || place.is_some() => bucket.put(tag, place, &packed),
-            (None, Some(place)) => bucket.remove(place),
-            _ => {}
+    fn put_waiting(&mut self) {
+        let buckets = &self.records.buckets;
+        // With nothing between these the processor has them all under way at once.
+        let sequence =
+            |published: &Published| buckets[published.spot.bucket].sequence.load(Ordering::Relaxed);
+        black_box(self.waiting.iter().fold(0, |sum, published| sum ^ sequence(published)));
+        for Published { spot: Spot { bucket, tag }, key, there, packed } in self.waiting.drain(..) {
+            let bucket = buckets[bucket].change();
+            match (packed, bucket.find(tag, &key)) {
+                // Whoever removes much is not after what is gone: only what was here stays known.
+                (Some(packed), place) if there || place.is_some() => bucket.put(tag, place, &packed),
+                (None, Some(place)) => bucket.remove(place),
+                _ => {}
+            }
         }
-        true
     }
 }
 
 impl Drop for Publishing<'_> {
     fn drop(&mut self) {
-        while self.put_first() {}
+        self.put_waiting();
         self.records.epoch.fetch_add(1, Ordering::Release);
     }
 }
@@ -345,7 +343,7 @@ impl Records {
     /// For the one thread that moves layers below, when RocksDB has one of them and the intake too.
     pub(super) fn publish(&self) -> Publishing<'_> {
         self.epoch.fetch_add(1, Ordering::AcqRel);
-        Publishing { records: self, ahead: VecDeque::with_capacity(AHEAD + 1) }
+        Publishing { records: self, waiting: Vec::with_capacity(TOGETHER) }
     }
 
     pub(super) fn hits_and_misses(&self) -> (u64, u64) {
@@ -433,7 +431,7 @@ mod tests {
         assert!(records.ticket().is_none(), "not while it is published");
         records.fill(before, b"unrelated", Some(b"old"));
         publishing.put(b"a", Some(b"new"));
-        while publishing.put_first() {}
+        publishing.put_waiting();
         records.fill(before, b"a", Some(b"old"));
         drop(publishing);
         records.fill(before, b"a", Some(b"old"));

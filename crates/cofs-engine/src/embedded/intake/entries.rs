@@ -2,6 +2,8 @@
 //!
 //! Entries are never removed, nor moved: one is known by its number. Their order is another matter (`order.rs`).
 
+use std::hint::black_box;
+
 use hashbrown::HashTable;
 
 use super::{
@@ -21,7 +23,8 @@ struct Place {
     at: At,
 }
 
-/// As large as a cache line, with what a memtable keeps of a key.
+/// A cache line, with what a memtable keeps of a key.
+#[repr(align(64))]
 struct Entry<T> {
     key: Rank,
     value: T,
@@ -58,6 +61,12 @@ impl<T> Entries<T> {
     pub(super) fn at(&self, at: At) -> (&Rank, &T) {
         let Entry { key, value } = entry(&self.chunks, at);
         (key, value)
+    }
+
+    /// Has some in the processor's cache. In the order of their keys each stands elsewhere in memory, and whoever does something with one after
+    /// the other waits for each; with nothing between them they are under way together.
+    pub(super) fn fetch(&self, some: &[At]) {
+        black_box(some.iter().fold(0, |sum, at| sum ^ self.at(*at).0.first_word()));
     }
 
     fn find(&self, hash: u32, key: &Rank) -> Option<At> {

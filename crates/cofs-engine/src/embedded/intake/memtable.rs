@@ -73,6 +73,8 @@ pub(in crate::embedded) struct Memtable {
 const ENTRY_OVERHEAD_BYTES: usize = 128;
 /// So many keys are put in order with the table held: a commit waits no longer for them.
 const KEYS_AT_ONCE: usize = 1 << 10;
+/// Entries that are fetched from memory at a time.
+const FETCHED_TOGETHER: usize = 16;
 /// Of the journal, for each key; small records take as much.
 const JOURNAL_BYTES_PER_KEY: u64 = 64;
 
@@ -258,10 +260,14 @@ impl Memtable {
     ) -> Result<(), E> {
         let table = self.table.read();
         let sorted = self.sorted.get_or_init(|| table.versions.sorted());
-        sorted.iter().try_for_each(|at| {
-            let (key, version) = table.versions.at(*at);
-            visit(&key.key(), version.value.as_ref().map(|kept| table.values.bytes_of(kept)))
-        })
+        for together in sorted.chunks(FETCHED_TOGETHER) {
+            table.versions.fetch(together);
+            for at in together {
+                let (key, version) = table.versions.at(*at);
+                visit(&key.key(), version.value.as_ref().map(|kept| table.values.bytes_of(kept)))?;
+            }
+        }
+        Ok(())
     }
 }
 

@@ -31,6 +31,10 @@ impl Rank {
         Self { head: Head::of(first, last), rest }
     }
 
+    pub(super) fn first_word(&self) -> u64 {
+        self.head.0
+    }
+
     pub(super) fn key(&self) -> Key {
         let bytes = self.head.bytes();
         let (first, len) = bytes.split_at(HEAD_BYTES);
