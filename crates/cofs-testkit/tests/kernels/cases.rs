@@ -79,7 +79,23 @@ fn settled() {
     assert_eq!(told["passthrough"], running() >= release::PASSTHROUGH);
     let protocol = told["fuse_protocol"].as_str().unwrap().strip_prefix("7.").unwrap();
     assert!(protocol.parse::<u32>().unwrap() >= release::protocol_min(), "7.{protocol}");
+    let (letting_off, all) = threads(volume.server());
+    assert!(letting_off == all && all > 5, "{letting_off} of {all} threads are IO_FLUSHERs");
     volume.end();
+}
+
+/// `PF_MEMALLOC_NOIO` and `PF_LOCAL_THROTTLE` (`linux/sched.h`), the same in all kernels that are booted here.
+const IO_FLUSHER: u64 = 0x18_0000;
+
+/// How many threads of the process wait for no page that it would have to write itself, and how many there are.
+fn threads(process: i64) -> (usize, usize) {
+    let stats = sh(&format!("cat /proc/{process}/task/*/stat"));
+    let flags = stats.lines().map(|stat| {
+        let (_, after_name) = stat.rsplit_once(')').unwrap();
+        after_name.split_whitespace().nth(6).unwrap().parse::<u64>().unwrap()
+    });
+    let letting_off = flags.filter(|flags| flags & IO_FLUSHER == IO_FLUSHER).count();
+    (letting_off, stats.lines().count())
 }
 
 fn posix() {

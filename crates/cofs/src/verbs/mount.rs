@@ -17,7 +17,7 @@ use cofs_fuse::{Handover, Mount, MountReport, Resent};
 use cofs_types::failpoint;
 use rustix::{
     io::Errno,
-    process::{Resource, geteuid, getrlimit, getuid, setrlimit},
+    process::{Resource, configure_io_flusher_behavior, geteuid, getrlimit, getuid, setrlimit},
 };
 use serde_json::{Value, json};
 
@@ -284,6 +284,7 @@ struct Service<'a> {
 
 impl Service<'_> {
     fn serve(&self, mut locked: Locked, start: Start<'_>) -> Done {
+        serve_where_memory_is_short();
         let told = Told::new().within("cannot wait for signals")?;
         raise_open_files();
         rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
@@ -535,6 +536,16 @@ fn background() -> impl Iterator<Item = &'static str> {
 }
 
 /// Every open file below needs a descriptor here.
+/// Who wants memory has the kernel write out what others have changed, and wait for it: this process would wait for pages of its own
+/// volume, which wait for it. And whoever writes is held up while much is to be written anywhere, here to a pool that is slow, say. A process
+/// that file systems stand on can be let off both (Linux 5.6), by `CAP_SYS_RESOURCE`. Threads have it from the one that starts
+/// them, so that it comes before all others.
+fn serve_where_memory_is_short() {
+    if let Err(error) = configure_io_flusher_behavior(true) {
+        tracing::debug!(%error, "not an IO_FLUSHER");
+    }
+}
+
 fn raise_open_files() {
     let limit = getrlimit(Resource::Nofile);
     if let Err(error) =
