@@ -89,7 +89,8 @@ const IO_FLUSHER: u64 = 0x18_0000;
 
 /// How many threads of the process wait for no page that it would have to write itself, and how many there are.
 fn threads(process: i64) -> (usize, usize) {
-    let stats = sh(&format!("cat /proc/{process}/task/*/stat"));
+    // One that ends meanwhile is not counted.
+    let stats = sh(&format!("cat /proc/{process}/task/*/stat || true"));
     let flags = stats.lines().map(|stat| {
         let (_, after_name) = stat.rsplit_once(')').unwrap();
         after_name.split_whitespace().nth(6).unwrap().parse::<u64>().unwrap()

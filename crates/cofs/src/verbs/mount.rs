@@ -535,7 +535,6 @@ fn background() -> impl Iterator<Item = &'static str> {
     rooms.into_iter().flatten().copied()
 }
 
-/// Every open file below needs a descriptor here.
 /// Who wants memory has the kernel write out what others have changed, and wait for it: this process would wait for pages of its own
 /// volume, which wait for it. And whoever writes is held up while much is to be written anywhere, here to a pool that is slow, say. A process
 /// that file systems stand on can be let off both (Linux 5.6), by `CAP_SYS_RESOURCE`. Threads have it from the one that starts
@@ -546,6 +545,7 @@ fn serve_where_memory_is_short() {
     }
 }
 
+/// Every open file below needs a descriptor here.
 fn raise_open_files() {
     let limit = getrlimit(Resource::Nofile);
     if let Err(error) =
