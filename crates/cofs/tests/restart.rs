@@ -291,6 +291,43 @@ fn a_signal_at_any_time_ends_what_was_started_and_leaves_nothing() {
     run(&["fsck", &store]);
 }
 
+/// Whoever has crashed has left a dead mount, and the next one is on its way: it dies of the signal, or unmounts.
+#[test]
+fn a_signal_between_two_lives_ends_what_was_started_too() {
+    let root = scratch();
+    let store = format(&root);
+    let dir = root.path().join("mount");
+    fs::create_dir(&dir).unwrap();
+    let mut died = 0;
+    for words in ["restart", "supervise"] {
+        for after in (0..40).step_by(2).map(Duration::from_millis) {
+            let mut command = cofs(&["mount", &store, dir.to_str().unwrap(), "-o", words]);
+            command.stderr(Stdio::piped());
+            let mut mounted = Foreground::start(command, &dir);
+            let before = kill(&dir);
+            // Seen by the one that watches: until then it would be an end while it closes.
+            while is_alive(before) {
+                sleep(Duration::from_millis(1));
+            }
+            sleep(after);
+            while mounted.process.try_wait().unwrap().is_none() {
+                mounted.signal(Signal::TERM);
+                sleep(Duration::from_millis(1));
+            }
+            let said = io::read_to_string(mounted.process.stderr.take().unwrap()).unwrap();
+            let by = mounted.process.wait().unwrap();
+            assert!(
+                by.success() || by.signal() == Some(Signal::TERM.as_raw()),
+                "{words}, {after:?}: {by}: {said}"
+            );
+            died += u32::from(!by.success());
+            assert!(!fs::read_to_string("/proc/self/mountinfo").unwrap().contains(dir.to_str().unwrap()));
+        }
+    }
+    assert!(died > 0, "all of them served first");
+    run(&["fsck", &store]);
+}
+
 #[test]
 fn whoever_is_not_to_be_watched_over_is_not() {
     let root = scratch();

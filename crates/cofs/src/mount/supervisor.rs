@@ -320,6 +320,16 @@ impl End {
     fn is_by_others(&self) -> bool {
         matches!(self, Self::Exited(status) if status.signal() == Some(SIGKILL))
     }
+
+    /// The signal that it has died of, if that is what we passed on: it had nothing yet to take down.
+    fn by_wish(&self, wish: Wish) -> Option<i32> {
+        match (wish, self) {
+            (Wish::End, Self::Exited(status)) => {
+                status.signal().filter(|signal| [SIGTERM, SIGINT].contains(signal))
+            }
+            _ => None,
+        }
+    }
 }
 
 impl fmt::Display for End {
@@ -436,18 +446,19 @@ impl Supervisor<'_> {
 
     /// The child's end is ours.
     fn end(&self, end: End, wish: Wish) -> Done<ExitCode> {
-        let status = match end {
-            End::Exited(status) => status,
+        match end {
             End::NotBegun(failure) => return Err(failure),
-        };
-        if let Some(code) = status.code() {
-            return Ok(ExitCode::from(u8::try_from(code).unwrap_or(EXIT_FAILED)));
+            End::Exited(status) => {
+                if let Some(code) = status.code() {
+                    return Ok(ExitCode::from(u8::try_from(code).unwrap_or(EXIT_FAILED)));
+                }
+            }
         }
         dead::take_away(self.point)?;
-        if let (Wish::End, Some(signal @ (SIGTERM | SIGINT))) = (wish, status.signal()) {
+        if let Some(signal) = end.by_wish(wish) {
             return die_of(signal);
         }
-        Err(Failure::new(format!("the process that was to serve {} has ended ({status})", self.shown))
+        Err(Failure::new(format!("the process that was to serve {} has ended ({end})", self.shown))
             .next("mount with --log debug to see why"))
     }
 
@@ -455,6 +466,10 @@ impl Supervisor<'_> {
         // The last descriptor of the connection: the kernel aborts it.
         self.told().kept = None;
         dead::take_away(self.point)?;
+        // The one before has crashed, and nobody serves now, as was wished.
+        if let Some(signal) = end.by_wish(wish) {
+            return die_of(signal);
+        }
         let when = if wish == Wish::End { "while it closed" } else { "again and again" };
         let shown = &self.shown;
         Err(Failure::new(format!("the process that served {shown} has died {when} ({end}): it is unmounted"))
