@@ -65,6 +65,7 @@ impl Drain {
     pub(in crate::embedded) fn start(intake: Arc<Intake>, mut below: Below) -> Result<Self, EngineError> {
         let working = Arc::clone(&intake);
         let work = move || {
+            working.keep_newest_in_memory();
             while let Some(job) = working.next_job(below.has_room_to_make()) {
                 match working.work_on(&job, &mut below) {
                     Ok(()) => {}
@@ -139,6 +140,14 @@ impl Intake {
             return Some(Job::EndSegment);
         }
         room_to_make.then_some(Job::MakeRoom)
+    }
+
+    /// The segment that this life begins with. Those after it are kept there before anybody has them.
+    fn keep_newest_in_memory(&self) {
+        let newest = self.layers.read().first().cloned();
+        if let Some(layer) = newest {
+            layer.segment.keep_in_memory();
+        }
     }
 
     fn work_on(&self, job: &Job, below: &mut Below) -> Result<(), Failure> {
@@ -234,6 +243,11 @@ impl Intake {
     pub(super) fn prepare(&self, slot: Slot, header: Header) -> Result<(), Failure> {
         let prepared =
             Segment::prepare(&self.directory, slot.number, header, self.segment_bytes, self.stores);
+        if let Ok(segment) = &prepared
+            && !self.work.lock().stopping
+        {
+            segment.keep_in_memory();
+        }
         let mut work = self.work.lock();
         match prepared {
             Ok(segment) => {

@@ -28,7 +28,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mlock, mmap, munmap};
 
 /// Mappings that the signal handler knows, at most: beyond, segments are written to by calls. A process has
 /// four for each volume that it has open.
@@ -107,6 +107,19 @@ impl Mapping {
             return Err(rustix::io::Errno::IO.into());
         }
         Ok(())
+    }
+
+    /// Has the kernel read all of the file, and keep it: a store into a page of which it has let the old bytes go waits for the disk. Where the process may not
+    /// lock so much memory (`RLIMIT_MEMLOCK`), the pages are there, and may go. Takes as long as the disk does.
+    pub(super) fn keep_in_memory(&self) {
+        let start = self.start.as_ptr().cast();
+        // SAFETY: the range is this mapping, whose contents stay as they are. A page that cannot be read is an error of the call, no signal.
+        unsafe {
+            if mlock(start, self.len).is_err() {
+                // As far as it goes: who stores finds out. (Unknown before Linux 5.14.)
+                let _ = madvise(start, self.len, Advice::LinuxPopulateRead);
+            }
+        }
     }
 }
 
@@ -215,6 +228,57 @@ mod tests {
         assert!(mapping.write(300, &[4; 10]).is_err(), "it stays");
         drop(mapping);
         assert!(Mapping::new(&file, 65_536).unwrap().write(0, &[5; 10]).is_ok(), "the next one starts anew");
+    }
+
+    /// Faults of this thread that waited for a disk.
+    fn waits() -> i64 {
+        // SAFETY: plain old data, for which zeros are valid, and which the call fills.
+        unsafe {
+            let mut usage: libc::rusage = std::mem::zeroed();
+            assert_eq!(libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage), 0);
+            usage.ru_majflt
+        }
+    }
+
+    /// A file of the disk, all of whose bytes are on it.
+    fn old_file(len: usize) -> File {
+        let here = std::env::current_exe().unwrap();
+        let file = tempfile::tempfile_in(here.parent().unwrap()).unwrap();
+        file.write_all_at(&vec![9; len], 0).unwrap();
+        file.sync_all().unwrap();
+        file
+    }
+
+    fn drop_from_memory(file: &File) {
+        rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+    }
+
+    #[test]
+    fn a_store_into_what_is_kept_in_memory_does_not_wait_for_the_disk() {
+        const LEN: usize = 4 << 20;
+        const TMPFS: u32 = 0x0102_1994;
+        let (kept, left) = (old_file(LEN), old_file(LEN));
+        if rustix::fs::fstatfs(&kept).unwrap().f_type as u32 == TMPFS {
+            return; // which has no disk
+        }
+        let (Some(kept_mapping), Some(left_mapping)) =
+            (Mapping::new(&kept, LEN as u64), Mapping::new(&left, LEN as u64))
+        else {
+            return; // another file system is below
+        };
+        kept_mapping.keep_in_memory();
+        drop_from_memory(&kept);
+        drop_from_memory(&left);
+        let store = |mapping: &Mapping| {
+            let before = waits();
+            (100..LEN as u64).step_by(4096).for_each(|at| mapping.write(at, &[7; 100]).unwrap());
+            waits() - before
+        };
+        assert_eq!(store(&kept_mapping), 0);
+        assert!(store(&left_mapping) > 0, "nothing was at stake");
+        let mut bytes = [0; 101];
+        kept.read_exact_at(&mut bytes, 99).unwrap();
+        assert_eq!((bytes[0], &bytes[1..]), (9, [7; 100].as_slice()));
     }
 
     #[test]

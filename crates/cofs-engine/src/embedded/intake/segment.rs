@@ -19,9 +19,9 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
 };
 
-use parking_lot::Mutex;
+use parking_lot::RwLock;
 use rustix::{
-    fs::{FallocateFlags, fallocate},
+    fs::{Advice, FallocateFlags, fadvise, fallocate},
     io::Errno,
 };
 
@@ -114,7 +114,7 @@ pub(super) fn allocate(directory: &Path, slot: u32, bytes: u64) -> io::Result<(F
 pub(super) struct Segment {
     file: File,
     /// Where stores will do, until it is ended.
-    mapping: Mutex<Option<Mapping>>,
+    mapping: RwLock<Option<Mapping>>,
     pub(super) slot: u32,
     pub(super) header: Header,
     /// It is ended, and on stable storage.
@@ -149,23 +149,32 @@ impl Segment {
             file.sync_data()?;
         }
         let mapping = may_store.then(|| Mapping::new(&file, bytes)).flatten();
-        Ok(Self { file, mapping: Mutex::new(mapping), slot, header, synced: AtomicBool::new(false) })
+        Ok(Self { file, mapping: RwLock::new(mapping), slot, header, synced: AtomicBool::new(false) })
     }
 
     /// Opens a file in use.
     pub(super) fn open(directory: &Path, slot: u32, header: Header, write: bool) -> io::Result<Self> {
         let file = File::options().read(true).write(write).open(path(directory, slot))?;
-        Ok(Self { file, mapping: Mutex::new(None), slot, header, synced: AtomicBool::new(false) })
+        Ok(Self { file, mapping: RwLock::new(None), slot, header, synced: AtomicBool::new(false) })
     }
 
     pub(super) fn is_mapped(&self) -> bool {
-        self.mapping.lock().is_some()
+        self.mapping.read().is_some()
+    }
+
+    /// Reads the file's old bytes, so that no store into them has to wait for the disk. Takes as long as the disk does.
+    pub(super) fn keep_in_memory(&self) {
+        if let Some(mapping) = &*self.mapping.read() {
+            // All at once, and not a little at a time.
+            let _ = fadvise(&self.file, 0, None, Advice::WillNeed);
+            mapping.keep_in_memory();
+        }
     }
 
     pub(super) fn append_at(&self, record: &mut Record, tail: &mut Tail) -> io::Result<()> {
         let place = Place { generation: self.header.generation, index: tail.records };
         let (begin, len) = (tail.at, record.len());
-        match &*self.mapping.lock() {
+        match &*self.mapping.read() {
             Some(mapping) if mapping.holds(begin, len) => {
                 let (mut at, mut written) = (begin, Ok(()));
                 record.at(place, |piece| {
@@ -221,7 +230,7 @@ impl Segment {
     pub(super) fn sync_ended(&self) -> io::Result<()> {
         if !self.synced.load(Ordering::Acquire) {
             // A sync of pages that are mapped interrupts the other CPUs for each of them.
-            drop(self.mapping.lock().take());
+            drop(self.mapping.write().take());
             self.sync()?;
             self.synced.store(true, Ordering::Release);
         }
