@@ -23,7 +23,7 @@ use std::{
     ptr::NonNull,
     sync::{
         OnceLock,
-        atomic::{AtomicBool, AtomicUsize, Ordering, compiler_fence},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, compiler_fence},
     },
 };
 
@@ -33,6 +33,8 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mlock, mmap, munmap};
 /// Mappings that the signal handler knows, at most: beyond, segments are written to by calls. A process has
 /// four for each volume that it has open.
 const GUARDED_MAX: usize = 64;
+/// So much is opened for stores at a time: enough to save most faults, and little enough for a sync, which writes all of it.
+const OPENED_BYTES: u64 = 64 << 10;
 
 struct Guarded {
     /// Addresses; 0 and 0 where there is no mapping.
@@ -56,6 +58,8 @@ pub(super) struct Mapping {
     start: NonNull<u8>,
     len: usize,
     place: &'static Guarded,
+    /// Pages before this have been opened for stores, or somebody is about to.
+    opened: AtomicU64,
 }
 
 // SAFETY: the memory belongs to nobody else in this process, and `write` only copies into it. Two writes at once to one
@@ -81,7 +85,7 @@ impl Mapping {
         place.failed.store(false, Ordering::Relaxed);
         place.end.store(start.as_ptr() as usize + len, Ordering::Relaxed);
         place.start.store(start.as_ptr() as usize, Ordering::Release);
-        Some(Self { start, len, place })
+        Some(Self { start, len, place, opened: AtomicU64::new(0) })
     }
 
     /// Whether so many bytes from `at` on are within the mapping.
@@ -119,6 +123,36 @@ impl Mapping {
                 // As far as it goes: who stores finds out. (Unknown before Linux 5.14.)
                 let _ = madvise(start, self.len, Advice::LinuxPopulateRead);
             }
+        }
+    }
+
+    /// Where the next pages begin that should be [opened](Self::open), if it is time for that: who stores goes on at `at`. Whoever is told so is
+    /// the only one.
+    pub(super) fn to_open(&self, at: u64) -> Option<u64> {
+        let opened = self.opened.load(Ordering::Relaxed);
+        if at.saturating_add(OPENED_BYTES / 2) < opened {
+            return None;
+        }
+        // What a large record has passed over has had its faults.
+        let from = opened.max(at - at % OPENED_BYTES);
+        let next = from.saturating_add(OPENED_BYTES);
+        let mine = self.opened.compare_exchange(opened, next, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        (mine && from < self.len as u64).then_some(from)
+    }
+
+    /// Has the kernel prepare the pages from `from` on for stores, all together: the first store into each is a fault otherwise, within the
+    /// writer's lock. What stands in them stays. Before Linux 5.14, and where the file system below has failed, nothing happens.
+    pub(super) fn open(&self, from: u64) {
+        let Some(len) = (self.len as u64).checked_sub(from).map(|left| left.min(OPENED_BYTES)) else {
+            return;
+        };
+        // SAFETY: the range lies within the mapping, whose contents are left as they are; a page that cannot be had is an error here, no signal.
+        let opened = unsafe {
+            let first = self.start.as_ptr().add(from as usize);
+            madvise(first.cast(), len as usize, Advice::LinuxPopulateWrite)
+        };
+        if opened.is_err() {
+            self.opened.store(u64::MAX, Ordering::Relaxed);
         }
     }
 }
@@ -279,6 +313,67 @@ mod tests {
         let mut bytes = [0; 101];
         kept.read_exact_at(&mut bytes, 99).unwrap();
         assert_eq!((bytes[0], &bytes[1..]), (9, [7; 100].as_slice()));
+    }
+
+    fn page_bytes() -> u64 {
+        PAGE_BYTES.load(Ordering::Relaxed) as u64
+    }
+
+    /// The pages of a mapping that can be stored into without a fault.
+    fn writable(mapping: &Mapping) -> Vec<bool> {
+        let pagemap = File::open("/proc/self/pagemap").unwrap();
+        let first = mapping.start.as_ptr() as u64 / page_bytes();
+        let page = |page: u64| {
+            let mut entry = [0; 8];
+            pagemap.read_exact_at(&mut entry, (first + page) * 8).unwrap();
+            u64::from_le_bytes(entry) >> 63 == 1
+        };
+        (0..mapping.len as u64 / page_bytes()).map(page).collect()
+    }
+
+    #[test]
+    fn pages_are_opened_ahead_of_stores_each_once_and_keep_what_they_have() {
+        let len = 5 * OPENED_BYTES / 2;
+        let file = file(len);
+        file.write_all_at(&vec![9; len as usize], 0).unwrap();
+        let Some(mapping) = Mapping::new(&file, len) else { return };
+        assert!(writable(&mapping).iter().all(|there| !there));
+        let mut opened = vec![];
+        for at in (0..len).step_by(100) {
+            if let Some(from) = mapping.to_open(at) {
+                assert!(from <= at + OPENED_BYTES / 2, "no further ahead than that: {from} at {at}");
+                mapping.open(from);
+                opened.push(from);
+            }
+            let before = (at + OPENED_BYTES / 2).min(len) / page_bytes();
+            let there = writable(&mapping).iter().take_while(|there| **there).count();
+            assert!(there as u64 >= before, "{there} pages at {at}");
+        }
+        assert_eq!(opened, [0, OPENED_BYTES, 2 * OPENED_BYTES]);
+        let mut bytes = vec![0; len as usize];
+        file.read_exact_at(&mut bytes, 0).unwrap();
+        assert!(bytes.iter().all(|byte| *byte == 9));
+        assert_eq!((mapping.to_open(len), mapping.to_open(u64::MAX)), (None, None));
+    }
+
+    #[test]
+    fn a_large_record_is_not_opened_behind_itself() {
+        let file = file(8 * OPENED_BYTES);
+        let Some(mapping) = Mapping::new(&file, 8 * OPENED_BYTES) else { return };
+        assert_eq!(mapping.to_open(100), Some(0));
+        assert_eq!(mapping.to_open(5 * OPENED_BYTES + 1), Some(5 * OPENED_BYTES));
+        assert_eq!(mapping.to_open(5 * OPENED_BYTES + 2), None);
+    }
+
+    #[test]
+    fn pages_that_the_file_does_not_have_are_left_to_the_store() {
+        let file = file(4 * OPENED_BYTES);
+        let Some(mapping) = Mapping::new(&file, 4 * OPENED_BYTES) else { return };
+        file.set_len(OPENED_BYTES).unwrap();
+        mapping.open(OPENED_BYTES);
+        assert_eq!(mapping.to_open(OPENED_BYTES), None, "not tried again");
+        mapping.write(0, &[1; 100]).unwrap();
+        assert!(mapping.write(OPENED_BYTES, &[1; 100]).is_err());
     }
 
     #[test]

@@ -117,6 +117,12 @@ impl Writer {
         self.unwritten.as_ref().is_some_and(|unwritten| Arc::ptr_eq(&unwritten.what, &error.what))
     }
 
+    /// Pages that the records to come will stand in, and that this thread is to prepare for that.
+    fn pages_to_open(&self) -> Option<(Arc<Layer>, u64)> {
+        let layer = self.layer.as_ref()?;
+        layer.segment.pages_to_open(&self.tail).map(|from| (Arc::clone(layer), from))
+    }
+
     fn knows(&self, guard: &Guard) -> bool {
         self.holds.as_ref() == Some(guard)
     }
@@ -320,6 +326,12 @@ impl Intake {
         }
         if !changes.is_empty() {
             self.append(&mut writer, &mut record, changes, makes_room(changes))?;
+        }
+        let to_open = writer.pages_to_open();
+        drop(writer);
+        // Others go on meanwhile.
+        if let Some((layer, from)) = to_open {
+            layer.segment.open_pages(from);
         }
         Ok(Outcome::Committed)
     }

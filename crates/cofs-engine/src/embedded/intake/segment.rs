@@ -195,6 +195,18 @@ impl Segment {
         Ok(())
     }
 
+    /// Where pages should be [opened](Self::open_pages) next, if it is time for that, and nobody else was told.
+    pub(super) fn pages_to_open(&self, tail: &Tail) -> Option<u64> {
+        self.mapping.read().as_ref()?.to_open(tail.at)
+    }
+
+    /// Prepares pages from `from` on for records to come.
+    pub(super) fn open_pages(&self, from: u64) {
+        if let Some(mapping) = &*self.mapping.read() {
+            mapping.open(from);
+        }
+    }
+
     /// Reads the records from the first on and hands them over, as far as they are whole.
     pub(super) fn replay(&self, mut commit: impl FnMut(Vec<Logged>)) -> io::Result<Replayed> {
         let len = self.file.metadata()?.len();
