@@ -13,7 +13,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use common::{Mounted, cofs, format, path_str, run, scratch, skip, unwatched, wait_for};
+use common::{
+    Mounted, cofs, format,
+    lives::{kill, pid},
+    path_str, run, scratch, skip, unwatched, wait_for,
+};
 use rustix::{
     mount::{MountFlags, UnmountFlags, mount_bind, mount_remount, unmount},
     process::geteuid,
@@ -339,14 +343,8 @@ fn a_supervised_read_only_mount_goes_on_and_changes_nothing() {
     let store = crashed(&root);
     let before = everything(Path::new(&store));
     let mounted = Mounted::new(&root, &store, &["-o", "ro,supervise"]);
-    let status = || -> serde_json::Value {
-        serde_json::from_str(&run(&["status", mounted.dir.to_str().unwrap(), "--output", "json"])).unwrap()
-    };
-    let pid = || i32::try_from(status()["mount"]["pid"].as_i64().unwrap()).unwrap();
-    let first = pid();
-    let kill = rustix::process::kill_process;
-    kill(rustix::process::Pid::from_raw(first).unwrap(), rustix::process::Signal::KILL).unwrap();
-    wait_for("another process serves", || pid() != first);
+    let first = kill(&mounted.dir);
+    wait_for("another process serves", || pid(&mounted.dir, "pid") != first);
     assert_eq!(fs::read(mounted.path("small")).unwrap(), b"a few bytes");
     assert!(fs::read(mounted.path("open")).unwrap() == vec![7; OPEN_BYTES]);
     mounted.unmount();

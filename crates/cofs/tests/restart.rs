@@ -254,11 +254,19 @@ fn a_mount_point_is_found_again_by_any_name() {
     }
 }
 
-/// Ended, and by which signal, if by one.
-fn ends_by(child: &mut Child) -> Option<i32> {
+/// Sends the signal until it has ended: what it said, and the signal that it died of, if of that. (Again and again: where the tests run in the
+/// background, SIGINT is for nobody until somebody heeds it.) Nothing is left mounted.
+fn ended_with(child: &mut Child, signal: Signal, dir: &Path) -> (String, Option<i32>) {
+    while child.try_wait().unwrap().is_none() {
+        kill_process(Pid::from_child(child), signal).unwrap();
+        sleep(Duration::from_millis(1));
+    }
+    let said = io::read_to_string(child.stderr.take().unwrap()).unwrap();
     let status = child.wait().unwrap();
-    assert!(status.success() || status.signal().is_some(), "{status}");
-    status.signal()
+    let by = status.signal();
+    assert!(status.success() || by == Some(signal.as_raw()), "{status} after {signal:?}: {said}");
+    assert!(!fs::read_to_string("/proc/self/mountinfo").unwrap().contains(dir.to_str().unwrap()));
+    (said, by)
 }
 
 /// Before it serves it dies of the signal, as one process would that does not heed it yet; later it unmounts. It says nothing.
@@ -274,17 +282,9 @@ fn a_signal_at_any_time_ends_what_was_started_and_leaves_nothing() {
             let mut command = cofs(&["mount", &store, dir.to_str().unwrap()]);
             let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
             sleep(after);
-            // Again and again: where the tests run in the background, SIGINT is for nobody until somebody heeds it.
-            while child.try_wait().unwrap().is_none() {
-                kill_process(Pid::from_child(&child), signal).unwrap();
-                sleep(Duration::from_millis(1));
-            }
-            let said = io::read_to_string(child.stderr.take().unwrap()).unwrap();
-            let by = ends_by(&mut child);
-            assert!(by.is_none_or(|by| by == signal.as_raw()), "{by:?} after {signal:?}, {after:?}");
+            let (said, by) = ended_with(&mut child, signal, &dir);
             assert_eq!(said, "", "{signal:?}, {after:?}");
             died += u32::from(by.is_some());
-            assert!(!fs::read_to_string("/proc/self/mountinfo").unwrap().contains(dir.to_str().unwrap()));
         }
     }
     assert!(died > 0, "all of them served first");
@@ -310,18 +310,8 @@ fn a_signal_between_two_lives_ends_what_was_started_too() {
                 sleep(Duration::from_millis(1));
             }
             sleep(after);
-            while mounted.process.try_wait().unwrap().is_none() {
-                mounted.signal(Signal::TERM);
-                sleep(Duration::from_millis(1));
-            }
-            let said = io::read_to_string(mounted.process.stderr.take().unwrap()).unwrap();
-            let by = mounted.process.wait().unwrap();
-            assert!(
-                by.success() || by.signal() == Some(Signal::TERM.as_raw()),
-                "{words}, {after:?}: {by}: {said}"
-            );
-            died += u32::from(!by.success());
-            assert!(!fs::read_to_string("/proc/self/mountinfo").unwrap().contains(dir.to_str().unwrap()));
+            let (_, by) = ended_with(&mut mounted.process, Signal::TERM, &dir);
+            died += u32::from(by.is_some());
         }
     }
     assert!(died > 0, "all of them served first");

@@ -5,6 +5,8 @@ use std::{
     fs, io,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
+    thread,
+    time::{Duration, Instant},
 };
 
 use rustix::{
@@ -27,6 +29,9 @@ const INFO: &str = "cofs.info";
 const COLLECT: &str = "cofs.gc";
 /// Longest answer: what the kernel passes as a value.
 const ANSWER_BYTES_MAX: usize = cofs_types::limits::XATTR_VALUE_BYTES_MAX;
+/// Whoever begins to serve knows by then how.
+const KNOWS_ITSELF_WITHIN: Duration = Duration::from_secs(5);
+const ASK_AGAIN_AFTER: Duration = Duration::from_millis(5);
 
 /// What a path on a command line leads to.
 pub enum Place {
@@ -97,22 +102,32 @@ fn real_path(path: &Path) -> io::Result<PathBuf> {
 
 /// The volume's state, with what only the outside knows: its store.
 pub fn status(mount: &Mount) -> Done<Value> {
-    let mut status = ask(&mount.point, STATUS)?;
+    let (mut status, report) = state(&mount.point)?;
     plain_reasons(&mut status);
     if let Some(fields) = status.as_object_mut() {
         let uuid = fields.remove("volume").unwrap_or(Value::Null);
-        let report = fields.remove("mount");
-        let report = report.as_ref().and_then(Value::as_str).and_then(|text| serde_json::from_str(text).ok());
         fields.insert("uuid".into(), uuid);
         fields.insert("store".into(), Value::from(mount.source.to_string_lossy()));
         fields.insert("mounted".into(), Value::Bool(true));
-        let report = report.unwrap_or(Value::Null);
         let (sessions, complete) = sessions(mount, &report);
         fields.insert("mount".into(), report);
         fields.insert("sessions".into(), Value::Array(sessions));
         fields.insert("sessions_complete".into(), Value::Bool(complete));
     }
     Ok(status)
+}
+
+/// The volume's state, and what the mount reports of itself. It serves for a moment before it knows how; then it is asked again.
+fn state(point: &Path) -> Done<(Value, Value)> {
+    let began = Instant::now();
+    loop {
+        let status = ask(point, STATUS)?;
+        let report = status["mount"].as_str().and_then(|text| serde_json::from_str(text).ok());
+        if report.is_some() || began.elapsed() > KNOWS_ITSELF_WITHIN {
+            return Ok((status, report.unwrap_or(Value::Null)));
+        }
+        thread::sleep(ASK_AGAIN_AFTER);
+    }
 }
 
 /// The mount that answers, others of the same store, and who else looks at it; and whether that is all. Who may write is alone.
@@ -124,8 +139,8 @@ fn sessions(mount: &Mount, report: &Value) -> (Vec<Value>, bool) {
     let others = mountinfo::mounts().unwrap_or_default();
     let others = others.iter().filter(|other| other.source == mount.source && other.point != mount.point);
     all.extend(others.filter_map(|other| {
-        let status = ask(&other.point, STATUS).ok()?;
-        Some(sessions::of_mount(&serde_json::from_str(status["mount"].as_str()?).ok()?))
+        let (_, report) = state(&other.point).ok()?;
+        (!report.is_null()).then(|| sessions::of_mount(&report))
     }));
     all.extend(sessions::readers(&mount.source, &all));
     (all, false)

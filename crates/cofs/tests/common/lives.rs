@@ -17,15 +17,8 @@ use super::{path_str, run, wait_for};
 /// A life that is long enough not to count towards giving up, and to spare.
 pub const A_LIFE: Duration = Duration::from_millis(300);
 
-/// What is told of the mount; for a moment after its start it serves and does not know yet how.
 pub fn status(dir: &Path) -> Value {
-    let mut told = Value::Null;
-    wait_for("the status of the mount", || {
-        let text = run(&["status", dir.to_str().unwrap(), "--output", "json"]);
-        told = serde_json::from_str(&text).unwrap();
-        !told["mount"].is_null()
-    });
-    told
+    serde_json::from_str(&run(&["status", dir.to_str().unwrap(), "--output", "json"])).unwrap()
 }
 
 pub fn pid(dir: &Path, of: &str) -> Pid {
