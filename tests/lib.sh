@@ -222,11 +222,13 @@ clean_up() {
     set -e
 }
 
-# wait_gone PID TENTHS: whether the process has ended within so many tenths of a second.
+# wait_gone PID TENTHS: whether the process has ended within so many tenths of a second. Its first thread may have, and others still hold what it had open.
 wait_gone() {
-    local n
+    local n threads
     for ((n = 0; n < $2; n++)); do
-        [[ -d /proc/$1 && $(cut -d ' ' -f 3 "/proc/$1/stat" 2>/dev/null) != Z ]] || return 0
+        [[ -d /proc/$1 ]] || return 0
+        threads=("/proc/$1/task"/*)
+        [[ $(cut -d ' ' -f 3 "/proc/$1/stat" 2>/dev/null) = Z && ${#threads[@]} = 1 ]] && return 0
         sleep 0.1
     done
     return 1

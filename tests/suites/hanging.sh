@@ -161,8 +161,8 @@ hanging_cold() {
     (cd "$HANGING/files" && split -b 4000 -a 5 -d "$WORK/hanging-bytes" small- && split -b 1M -a 2 -d "$WORK/hanging-bytes" large-)
     "$COFS" umount "$HANGING"
     "$COFS" mount -d "$store" "$HANGING" -o "$options"
-    # The one that watches over the other.
-    HANGING_SERVES=$(pgrep -o -f -- "mount -d $store $HANGING")
+    # The one that watches over the other, if there is one.
+    HANGING_SERVES=$("$COFS" status "$HANGING" --output json | jq '.mount | .supervisor // .pid')
     DAEMONS+=("$HANGING_SERVES")
     touch "$HANGING/near"
     setfattr -n user.near -v yes "$HANGING/near"

@@ -204,7 +204,10 @@ kill_often() {
         read -r child _ <<<"$(serves_now)"
         kill -KILL "$child"
         echo "$n" >"$WORK/kills"
-        while [[ $(serves_now) = "$child "* || -z $(serves_now) ]]; do sleep 0.05; done
+        while [[ $(serves_now) = "$child "* || -z $(serves_now) ]]; do
+            [[ -d /proc/$WATCHES ]] || { echo "the supervisor has ended" >&2; return 1; }
+            sleep 0.05
+        done
     done
 }
 

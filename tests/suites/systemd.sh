@@ -11,5 +11,5 @@ suite_systemd() {
         fail "$CONFIG/systemd" "$lacks"
         return 0
     fi
-    crash_test systemd boots::volumes_under_systemd 1 700 systemd
+    crash_test systemd boots::volumes_under_systemd 1 2000 systemd
 }

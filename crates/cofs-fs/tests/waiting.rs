@@ -170,12 +170,26 @@ fn who_makes_a_file_does_not_wait_for_a_pool_that_begins_to_hang() {
     volume.detach();
 }
 
+/// Asked of a file of its own: whoever is told to wait has the bytes read meanwhile.
+fn file_system_tells() -> bool {
+    let mut file = tempfile::tempfile().unwrap();
+    std::io::Write::write_all(&mut file, &[1; 1 << 16]).unwrap();
+    file.sync_all().unwrap();
+    fadvise(&file, 0, None, Advice::DontNeed).unwrap();
+    let mut some = [0; 16];
+    let into = &mut [IoSliceMut::new(&mut some)];
+    preadv2(&file, into, 0, ReadWriteFlags::NOWAIT) == Err(Errno::AGAIN)
+}
+
 /// A file that grew and ended small goes back into the metadata at its last close, which reads it.
 #[test]
 fn who_closes_what_ended_small_does_not_wait_for_its_bytes() {
     const SMALL: usize = 1000;
     let world = World::new();
     let volume = world.mount();
+    if !file_system_tells() {
+        return eprintln!("not tried: this file system does not tell what must be waited for");
+    }
     for on_the_disk in [false, true] {
         let (ino, file) = volume.create(if on_the_disk { "cold" } else { "warm" });
         let bytes = pattern(INLINE_MAX * 2, 1);
@@ -185,12 +199,6 @@ fn who_closes_what_ended_small_does_not_wait_for_its_bytes() {
         if on_the_disk {
             object.sync_all().unwrap();
             fadvise(&object, 0, None, Advice::DontNeed).unwrap();
-            let mut some = [0; 16];
-            let into = &mut [IoSliceMut::new(&mut some)];
-            if preadv2(&object, into, 0, ReadWriteFlags::NOWAIT) != Err(Errno::AGAIN) {
-                eprintln!("not tried: this file system does not tell what must be waited for");
-                return;
-            }
         }
         let mut close = pin!(volume.fs.release(ino, file.handle));
         let polled = close.as_mut().poll(&mut Polling::from_waker(Waker::noop()));

@@ -7,10 +7,7 @@ use std::{
     io::Write,
     os::{
         fd::AsFd,
-        unix::{
-            fs::{MetadataExt, PermissionsExt},
-            process::CommandExt,
-        },
+        unix::{fs::MetadataExt, process::CommandExt},
     },
     path::Path,
     process::{Child, Command, Stdio},
@@ -412,8 +409,9 @@ fn an_unprivileged_user_mounts_through_fusermount3() {
     std::os::unix::fs::chown(dir.path(), Some(nobody), Some(nobody)).unwrap();
     // The build may stand where others must not look.
     let (program, point) = (dir.path().join("program"), dir.path().join("point"));
-    fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
-    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    // By another process: a child that another test has just forked would hold what we write, and nobody could run it meanwhile.
+    let ours = std::env::current_exe().unwrap();
+    assert!(Command::new("install").args(["-m", "755"]).args([&ours, &program]).status().unwrap().success());
     fs::create_dir(&point).unwrap();
     std::os::unix::fs::chown(&point, Some(nobody), Some(nobody)).unwrap();
     let mut daemon = child(&program, &point, nobody);
@@ -538,7 +536,7 @@ fn a_mount_that_fails_in_the_place_of_a_dead_one_stays() {
     let mount = mount(true, true).unwrap();
     fs::write(dir.path().join("a"), "a").unwrap();
     assert_eq!((count(), fs::read(dir.path().join("a")).unwrap()), (1, b"a".to_vec()));
-    mount.unmount(Unmount::IfUnused).unwrap();
+    until_unused(|| mount.unmount(Unmount::IfUnused));
     mount.join().unwrap();
     assert_eq!(count(), 0);
 }

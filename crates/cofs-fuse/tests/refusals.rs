@@ -7,7 +7,7 @@ mod common;
 use std::{path::Path, process::Command, sync::Arc};
 
 use cofs_fuse::{Mount, MountError, MountOptions, Transport, Unmount};
-use common::{can_mount, fs::NullFs, uring_can_be_had};
+use common::{can_mount, fs::NullFs, until_unused, uring_can_be_had};
 use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_bind, mount_change};
 
 /// What `test` comes to on a thread that sees mounts of its own; `None` where we may not have any.
@@ -117,7 +117,7 @@ fn where_io_uring_is_blocked_the_device_serves_and_the_report_says_why() {
             let mount = try_mount(point.path(), transport).unwrap();
             let report = mount.report().clone();
             std::fs::write(point.path().join("f"), "served").unwrap();
-            mount.unmount(Unmount::IfUnused).unwrap();
+            until_unused(|| mount.unmount(Unmount::IfUnused));
             mount.join().unwrap();
             report
         });

@@ -69,15 +69,19 @@ fn is_long(begun: Instant) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
     fn a_take_is_owed_once_it_takes_long_and_remembered_for_a_while() {
         let takes = Takes::default();
         drop(takes.begin());
-        let (one, mut other) = (takes.begin(), takes.begin());
+        let (mut one, mut other) = (takes.begin(), takes.begin());
+        // However long this takes.
+        one.begun += Duration::from_secs(60);
         other.begun -= OBJECT_PATIENCE;
-        takes.state.lock().begun[1] = other.begun;
+        takes.state.lock().begun.copy_from_slice(&[one.begun, other.begun]);
         assert_eq!((takes.owes(), takes.owed()), (true, false));
         drop(other);
         assert_eq!((takes.owes(), takes.owed()), (false, true));

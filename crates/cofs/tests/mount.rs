@@ -5,17 +5,14 @@ mod common;
 use std::{
     fs::{self, File},
     io::{Read, Write},
-    os::unix::{
-        fs::{MetadataExt, PermissionsExt},
-        net::UnixDatagram,
-    },
+    os::unix::{fs::MetadataExt, net::UnixDatagram},
     path::Path,
     process::{Command, Stdio},
 };
 
 use common::{
-    Foreground, Mounted, Small, cofs, foreground, format, is_mounted, path_str, run, scratch, skip,
-    unwatched, uring_can_be_had, wait_for,
+    Foreground, Mounted, Small, cofs, foreground, format, is_mounted, lives::put_program, path_str, run,
+    scratch, skip, unmount, unwatched, uring_can_be_had, wait_for,
 };
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -451,7 +448,7 @@ fn who_unmounts_is_told_that_the_volume_could_not_be_closed() {
     let told = said(mount());
     assert!(told.contains("could not be closed in order"), "{told}");
     assert_eq!(fs::read(mounted.path("kept")).unwrap(), b"bytes");
-    run(&["umount", mounted.dir.to_str().unwrap()]);
+    unmount(&mounted.dir);
     assert_eq!(said(mount()), "");
     run(&["umount", mounted.dir.to_str().unwrap()]);
 
@@ -530,7 +527,7 @@ fn an_ordinary_user_mounts_by_fusermount3() {
     }
     let root = scratch();
     let program = path_str(&root, "cofs");
-    fs::copy(env!("CARGO_BIN_EXE_cofs"), &program).unwrap();
+    put_program(&program);
     let (store, dir) = (path_str(&root, "store"), path_str(&root, "mount"));
     fs::create_dir(&dir).unwrap();
     for path in [root.path(), Path::new(&dir)] {
@@ -556,8 +553,11 @@ fn an_ordinary_user_mounts_by_fusermount3() {
         assert!(said.contains(words) && said.trim_end().lines().count() == 1, "{said}");
         let found = Command::new("sh").args(["-c", "command -v fusermount3"]).output().unwrap();
         let copy = helpers.join("fusermount3");
-        fs::copy(String::from_utf8(found.stdout).unwrap().trim(), &copy).unwrap();
-        fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).unwrap();
+        // By another process, see `put_program`.
+        let found = String::from_utf8(found.stdout).unwrap();
+        assert!(
+            Command::new("install").args(["-m", "755", found.trim()]).arg(&copy).status().unwrap().success()
+        );
     }
     as_nobody(&[&program, "mount", "-d", &store, &dir]);
     as_nobody(&["sh", "-c", &format!("head -c 1000000 /dev/zero > {dir}/large && echo small > {dir}/small")]);

@@ -15,7 +15,7 @@ use std::{
 
 use common::{
     Mounted, cofs, format,
-    lives::{kill, pid},
+    lives::{kill, pid, put_program},
     path_str, run, scratch, skip, unwatched, wait_for,
 };
 use rustix::{
@@ -48,7 +48,7 @@ fn crashed(root: &TempDir) -> String {
     child.process.kill().unwrap();
     child.process.wait().unwrap();
     drop((open, gone));
-    run(&["umount", dir.to_str().unwrap()]);
+    common::unmount(&dir);
     store
 }
 
@@ -263,7 +263,7 @@ fn a_store_that_one_may_only_read_is_looked_at() {
     let somebody = if is_root {
         fs::set_permissions(root.path(), fs::Permissions::from_mode(0o755)).unwrap();
         let program = path_str(&root, "cofs");
-        fs::copy(env!("CARGO_BIN_EXE_cofs"), &program).unwrap();
+        put_program(&program);
         Somebody { program, nobody: true }
     } else {
         Somebody::we()

@@ -68,7 +68,7 @@ fn a_directory_opens_by_its_handle_and_knows_its_parents() {
 #[test]
 fn the_handle_of_a_removed_file_is_stale() {
     let Some(s) = scratch() else { return };
-    let path = s.file("f", b"x");
+    let path = s.never_opened("f");
     let handle = handle_of(&path).unwrap();
     fs::remove_file(&path).unwrap();
     assert_eq!(errno(open_handle(&top(&s), &handle, libc::O_RDONLY)), libc::ESTALE);

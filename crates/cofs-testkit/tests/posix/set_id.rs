@@ -9,8 +9,6 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use rustix::fs::{CWD, FileType, Mode};
-
 use crate::{
     ledger::deviates,
     support::{Scratch, as_user, errno, scratch, truncate},
@@ -35,11 +33,9 @@ fn file(s: &Scratch, name: &str, size: usize) -> PathBuf {
     path
 }
 
-/// The same, but nobody has ever opened it. A descriptor's end is told to a server after close(2) has returned, so what has
-/// been closed may still count as open.
+/// The same, but nobody has ever opened it.
 fn never_opened(s: &Scratch, name: &str, size: usize) -> PathBuf {
-    let path = s.path(name);
-    rustix::fs::mknodat(CWD, &path, FileType::RegularFile, Mode::from_raw_mode(0o666), 0).unwrap();
+    let path = s.never_opened(name);
     chown(&path, Some(ALICE), Some(STAFF)).unwrap();
     chmod(&path, 0o666);
     truncate(&path, size as u64).unwrap();

@@ -12,6 +12,7 @@ use std::{
 };
 
 use rustix::{
+    fs::{CWD, FileType, Mode, mknodat},
     process::{Gid, Uid},
     thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid},
 };
@@ -32,6 +33,15 @@ impl Scratch {
     pub fn file(&self, name: &str, data: &[u8]) -> PathBuf {
         let path = self.path(name);
         fs::write(&path, data).unwrap();
+        path
+    }
+
+    /// An empty file that nobody has ever opened. A descriptor's end is told to a server after close(2) has returned, so what has
+    /// been closed may still count as open.
+    pub fn never_opened(&self, name: &str) -> PathBuf {
+        let path = self.path(name);
+        let mode = Mode::from_raw_mode(0o666);
+        mknodat(CWD, &path, FileType::RegularFile, mode, 0).unwrap();
         path
     }
 

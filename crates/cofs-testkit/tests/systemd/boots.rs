@@ -13,7 +13,7 @@ const CONTRIB: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../contrib");
 /// One volume for each way of mounting, as `init.sh` has them; all begin empty.
 const VOLUMES: [&str; 5] = ["service", "over", "kept", "fstab", "auto"];
 /// From switching on to off.
-const BOOT_LIMIT: Duration = Duration::from_secs(300);
+const BOOT_LIMIT: Duration = Duration::from_secs(900);
 
 #[test]
 fn volumes_under_systemd() {

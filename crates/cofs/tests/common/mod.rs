@@ -121,17 +121,22 @@ impl Mounted {
         self.dir.join(name)
     }
 
-    /// Tries again while it is busy: a child that another test has just forked may hold our files until it
-    /// execs.
     #[track_caller]
     pub fn unmount(self) {
-        wait_for("cofs umount", || {
-            let output = cofs(&["umount", self.dir.to_str().unwrap()]).output().unwrap();
-            let said = String::from_utf8_lossy(&output.stderr).into_owned();
-            assert!(output.status.success() || said.contains("is in use"), "{said}");
-            output.status.success()
-        });
+        unmount(&self.dir);
     }
+}
+
+/// Tries again while it is busy: a child that another test has just forked may hold our files until it
+/// execs.
+#[track_caller]
+pub fn unmount(dir: &Path) {
+    wait_for("cofs umount", || {
+        let output = cofs(&["umount", dir.to_str().unwrap()]).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success() || said.contains("is in use"), "{said}");
+        output.status.success()
+    });
 }
 
 impl Drop for Mounted {
