@@ -5,16 +5,13 @@ mod common;
 use std::{
     fs::{self, File},
     os::unix::fs::MetadataExt,
-    path::Path,
 };
 
-use common::{Mounted, Small, format, path_str, run, scratch, skip, unmount, unwatched, wait_for};
+use common::{
+    Mounted, Small, format, lives::status, path_str, run, scratch, skip, unmount, unwatched, wait_for,
+};
 use rustix::fs::{StatVfs, statfs, statvfs};
 use serde_json::Value;
-
-fn status(place: &Path) -> Value {
-    serde_json::from_str(&run(&["status", place.to_str().unwrap(), "--output", "json"])).unwrap()
-}
 
 fn total_bytes(space: &StatVfs) -> u64 {
     space.f_blocks * space.f_frsize
