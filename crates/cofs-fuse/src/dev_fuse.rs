@@ -2,13 +2,18 @@
 //!
 //! Each task has its own descriptor of the connection (`FUSE_DEV_IOC_CLONE`: its own queue of requests in
 //! hand, so that answers do not contend) and one buffer. The buffer is laid out so that both the data of a
-//! WRITE and the body of every answer start on a page:
+//! WRITE and the body of every answer start on a cache line, and what is short lies in one page: for each page the kernel looks up
+//! where it is, which costs as much as the copy.
 //!
 //! ```text
-//!        page - 80                page
+//!         48                    112         128
 //! request: [header 40][WRITE's arguments 40][data ...]
-//! answer:              [header 16]          [body ...]
+//! answer:                       [header 16] [body ...]
 //! ```
+//!
+//! From the system call that waits for a request to the one that answers it no function returns that was called before. When the kernel
+//! changes from one process to another it takes the CPU's memory of return addresses away, and the first return after that, mispredicted,
+//! has been seen to cost 0.4 µs, a twentieth of a whole request. Hence what is inlined by force here, and in [`crate::uring`].
 
 use std::{
     io,
@@ -35,12 +40,14 @@ use crate::{
     request::Message,
 };
 
-const REQUEST_AT: usize = PAGE_BYTES - size_of::<abi::InHeader>() - size_of::<abi::WriteIn>();
-const ANSWER_AT: usize = PAGE_BYTES - size_of::<OutHeader>();
-const BODY_AT: usize = PAGE_BYTES;
+/// Two cache lines.
+const BODY_AT: usize = 128;
+const REQUEST_AT: usize = BODY_AT - size_of::<abi::InHeader>() - size_of::<abi::WriteIn>();
+const ANSWER_AT: usize = BODY_AT - size_of::<OutHeader>();
+
 /// The largest READ or WRITE, so that all tasks' buffers stay within their bound: see [`crate::memory::transfer_bytes`].
 pub(crate) fn transfer_bytes() -> usize {
-    memory::transfer_bytes(limits::FUSE_TASKS_MAX, memory::bound(cpus()), BODY_AT)
+    memory::transfer_bytes(limits::FUSE_TASKS_MAX, memory::bound(cpus()), PAGE_BYTES)
 }
 
 /// That this process may use.
@@ -48,9 +55,14 @@ pub(crate) fn cpus() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// What a task's buffer takes.
-pub(crate) fn seat_bytes(transfer_bytes: usize) -> usize {
+/// Where the largest request and the largest answer end.
+fn end_at(transfer_bytes: usize) -> usize {
     BODY_AT + transfer_bytes.max(abi::MIN_READ_BUFFER)
+}
+
+/// What a task's buffer takes: whole pages.
+pub(crate) fn seat_bytes(transfer_bytes: usize) -> usize {
+    end_at(transfer_bytes).next_multiple_of(PAGE_BYTES)
 }
 
 /// How many tasks there may be, so that their buffers stay within the bound. They are fewer than usual where transfers were settled for io_uring, which has
@@ -120,6 +132,7 @@ impl Device {
         Ok(self.own)
     }
 
+    #[inline(always)]
     fn receive(&self, into: &mut [u8], pace: &mut Pace) -> Received {
         loop {
             match rustix::io::read(&self.fd, &mut *into) {
@@ -143,6 +156,7 @@ impl Device {
 
     /// Sends a whole answer. That nobody waits for it any more (ENOENT), or that the mount is gone, is not
     /// an error.
+    #[inline(always)]
     pub fn send(&self, answer: &[u8]) {
         if let Err(error) = self.write(answer) {
             tracing::error!(%error, "answer refused by the kernel");
@@ -161,6 +175,7 @@ impl Device {
         }
     }
 
+    #[inline(always)]
     fn write(&self, message: &[u8]) -> rustix::io::Result<()> {
         loop {
             match rustix::io::write(&self.fd, message) {
@@ -195,6 +210,7 @@ impl Pace {
         }
     }
 
+    #[cold]
     fn wait(&mut self, device: &Device) {
         let Self::Unhurried { latest } = self else { return };
         if latest.is_some_and(|latest| latest.elapsed() < Self::QUIET_AFTER) {
@@ -231,8 +247,9 @@ impl Buffer {
         Ok(Self { pages, request_bytes: 0, transfer_bytes })
     }
 
+    #[inline(always)]
     fn receive(&mut self, device: &Device, pace: &mut Pace) -> bool {
-        let room = self.pages.get_mut(REQUEST_AT..seat_bytes(self.transfer_bytes));
+        let room = self.pages.get_mut(REQUEST_AT..end_at(self.transfer_bytes));
         match room.map(|room| device.receive(room, pace)) {
             Some(Received::Request(len)) => {
                 self.request_bytes = len;
@@ -242,6 +259,7 @@ impl Buffer {
         }
     }
 
+    #[inline(always)]
     fn send(&mut self, device: &Device, answer: &Answer) {
         let (len, error) = match answer.outcome {
             Ok(len) => (len, 0),
@@ -263,7 +281,7 @@ impl Frame for Buffer {
     }
 
     fn answer(&mut self) -> &mut [u8] {
-        self.pages.get_mut(BODY_AT..).unwrap_or_default()
+        self.pages.get_mut(BODY_AT..end_at(self.transfer_bytes)).unwrap_or_default()
     }
 }
 
@@ -456,7 +474,8 @@ mod tests {
     #[test]
     fn the_buffers_stay_within_their_bound_on_any_machine() {
         for cpus in 1..=1024 {
-            let transfer_bytes = memory::transfer_bytes(limits::FUSE_TASKS_MAX, memory::bound(cpus), BODY_AT);
+            let transfer_bytes =
+                memory::transfer_bytes(limits::FUSE_TASKS_MAX, memory::bound(cpus), PAGE_BYTES);
             assert!(limits::FUSE_TASKS_MAX * seat_bytes(transfer_bytes) <= memory::bound(cpus), "{cpus}");
             assert!(transfer_bytes.is_power_of_two() && transfer_bytes >= 128 << 10);
             assert_eq!(tasks_max(cpus, transfer_bytes), limits::FUSE_TASKS_MAX);

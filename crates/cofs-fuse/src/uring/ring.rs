@@ -7,6 +7,11 @@ use std::{
 };
 
 use io_uring::{IoUring, cqueue, opcode, squeue::Entry128, types};
+use rustix::{
+    fd::BorrowedFd,
+    io::Errno as Failure,
+    io_uring::{IoringEnterFlags, io_uring_enter},
+};
 use zerocopy::IntoBytes;
 
 use super::entry::Addresses;
@@ -106,16 +111,25 @@ impl Ring {
 
     /// Submits what was pushed and waits for at least `wanted` completions. May come back with fewer when the
     /// kernel is short of memory or wants its completions taken first.
-    pub fn submit_and_wait(&mut self, wanted: usize) -> io::Result<()> {
+    #[inline(always)]
+    pub fn submit_and_wait(&mut self, wanted: u32) -> io::Result<()> {
         loop {
-            match self.ring.submit_and_wait(wanted) {
-                Err(error) if error.raw_os_error() == Some(libc::EINTR) => {}
-                Err(error) if matches!(error.raw_os_error(), Some(libc::EBUSY | libc::EAGAIN)) => {
-                    return Ok(());
-                }
-                outcome => return outcome.map(drop),
+            match self.enter(wanted) {
+                Ok(_) | Err(Failure::BUSY | Failure::AGAIN) => return Ok(()),
+                Err(Failure::INTR) => {}
+                Err(error) => return Err(error.into()),
             }
         }
+    }
+
+    /// The system call itself, and no function around it that would return: see [`crate::dev_fuse`].
+    #[inline(always)]
+    fn enter(&mut self, wanted: u32) -> rustix::io::Result<u32> {
+        let pushed = self.ring.submission().len() as u32;
+        // SAFETY: the ring is open as long as `self` lives.
+        let ring = unsafe { BorrowedFd::borrow_raw(self.ring.as_raw_fd()) };
+        // SAFETY: what the submissions point to lives long enough: see `push`.
+        unsafe { io_uring_enter(ring, pushed, wanted, IoringEnterFlags::GETEVENTS) }
     }
 
     /// The next thing that happened.

@@ -11,6 +11,7 @@ use std::{
 
 use cofs_fuse::abi::{self, InHeader, OutHeader, UringCmdReq, UringEntInOut, UringReqHeader};
 use rustix::{
+    io_uring::{IoringEnterFlags, io_uring_enter},
     mm::{MapFlags, ProtFlags},
     thread::CpuSet,
 };
@@ -29,7 +30,6 @@ const IORING_SETUP_SQE128: u32 = 1 << 10;
 const IORING_SETUP_SINGLE_ISSUER: u32 = 1 << 12;
 const IORING_SETUP_DEFER_TASKRUN: u32 = 1 << 13;
 const IORING_OFF_SQES: u64 = 0x1000_0000;
-const IORING_ENTER_GETEVENTS: u32 = 1;
 const IORING_OP_URING_CMD: u8 = 46;
 
 /// `struct io_uring_params`, as words of 32 bits: 10 of its own, 10 of offsets in the submission ring, 10 in the completion ring.
@@ -178,29 +178,18 @@ impl Ring {
         self.pending += 1;
     }
 
-    /// Submits what was pushed, and waits for a completion.
+    /// Submits what was pushed, and waits for a completion. Inlined with its system call, as in the crate: a return after it would cost 0.4 µs.
+    #[inline(always)]
     fn enter(&mut self) -> io::Result<()> {
         loop {
             // SAFETY: no memory is handed over but what the commands name, which lives as long as the process.
-            let done = unsafe {
-                let none = std::ptr::null::<libc::c_void>();
-                libc::syscall(
-                    libc::SYS_io_uring_enter,
-                    self.fd.as_raw_fd(),
-                    self.pending,
-                    1,
-                    IORING_ENTER_GETEVENTS,
-                    none,
-                    0,
-                )
-            };
-            if done >= 0 {
-                self.pending -= done as u32;
-                return Ok(());
-            }
-            let error = io::Error::last_os_error();
-            if error.kind() != io::ErrorKind::Interrupted {
-                return Err(error);
+            match unsafe { io_uring_enter(&self.fd, self.pending, 1, IoringEnterFlags::GETEVENTS) } {
+                Ok(done) => {
+                    self.pending -= done;
+                    return Ok(());
+                }
+                Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
             }
         }
     }
