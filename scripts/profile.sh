@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Makes the profile that optimised builds of cofs are laid out by (./quickstart does, where there is one for its compiler): builds cofs so
 # that it counts, mounts a volume, and does to it what users do, small files above all. See docs/adr/0007-builds-by-a-profile.md.
-# Some fifteen minutes of two cores.
+# Six to fifteen minutes of two cores.
 #
 #   scripts/profile.sh          writes scripts/profiles/rustc-VERSION-HOST.profdata
 #
