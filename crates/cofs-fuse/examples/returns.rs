@@ -1,8 +1,8 @@
 //! What a return costs after a system call in which the kernel has changed to another process: `returns [ROUNDS]`.
 //!
 //! Two threads on one CPU pass a byte to and fro by two pipes, so that each read waits for the other side. The read stands in the loop itself, or in
-//! functions that return to it. The kernel's protection against Spectre (v2) empties the CPU's memory of return addresses at
-//! each change, so that the first return is mispredicted. Why it matters: the head of `dev_fuse.rs`.
+//! functions that return to it. At each change the kernel's protection against Spectre (v2) overwrites the CPU's memory of return
+//! addresses: presumably that is why the first return is dear. Why it matters: the head of `dev_fuse.rs`.
 
 use std::{
     io,
