@@ -2,13 +2,14 @@
 //!
 //! Each task has its own descriptor of the connection (`FUSE_DEV_IOC_CLONE`: its own queue of requests in
 //! hand, so that answers do not contend) and one buffer. The buffer is laid out so that both the data of a
-//! WRITE and the body of every answer start on a cache line, and what is short lies in one page: the kernel looks up
+//! WRITE and the body of a long answer start on a cache line, and what is short lies in one page, request and answer beside each other: the kernel looks up
 //! each page: two less are 0.36 µs of a SETATTR.
 //!
 //! ```text
-//!         48                    112         128
-//! request: [header 40][WRITE's arguments 40][data ...]
-//! answer:                       [header 16] [body ...]
+//!          0          16           304                   368         384
+//! request:                         [header 40][WRITE's arguments 40][data ...]
+//! short answer: [header 16][body]
+//! long answer:                                           [header 16][body ...]
 //! ```
 //!
 //! From the system call that waits for a request to the one that answers it no function returns that was called before. The first
@@ -33,17 +34,19 @@ use rustix::{
 use zerocopy::IntoBytes;
 
 use crate::{
-    abi::{self, OutHeader},
+    abi::{self, InHeader, OutHeader},
     dispatch::{Answer, Frame, Service},
     executor::{Home, Polled, Pool, Rest, Task, become_worker},
     memory::{self, PAGE_BYTES, Pages},
+    reply::{Body, SHORT_BYTES, Short},
     request::Message,
 };
 
-/// Two cache lines.
-const BODY_AT: usize = 128;
-const REQUEST_AT: usize = BODY_AT - size_of::<abi::InHeader>() - size_of::<abi::WriteIn>();
-const ANSWER_AT: usize = BODY_AT - size_of::<OutHeader>();
+const SHORT_AT: usize = size_of::<OutHeader>();
+const REQUEST_AT: usize = SHORT_AT + SHORT_BYTES;
+/// Six cache lines.
+const LONG_AT: usize = REQUEST_AT + size_of::<abi::InHeader>() + size_of::<abi::WriteIn>();
+const _: () = assert!(LONG_AT.is_multiple_of(64));
 
 /// The largest READ or WRITE, so that all tasks' buffers stay within their bound: see [`crate::memory::transfer_bytes`].
 pub(crate) fn transfer_bytes() -> usize {
@@ -57,7 +60,7 @@ pub(crate) fn cpus() -> usize {
 
 /// Where the largest request and the largest answer end.
 fn end_at(transfer_bytes: usize) -> usize {
-    BODY_AT + transfer_bytes.max(abi::MIN_READ_BUFFER)
+    LONG_AT + transfer_bytes.max(abi::MIN_READ_BUFFER)
 }
 
 /// What a task's buffer takes: whole pages.
@@ -261,13 +264,14 @@ impl Buffer {
 
     #[inline(always)]
     fn send(&mut self, device: &Device, answer: &Answer) {
-        let (len, error) = match answer.outcome {
-            Ok(len) => (len, 0),
-            Err(errno) => (0, -errno.0),
+        let (at, len, error) = match answer.outcome {
+            Ok(Body::Short(len)) => (SHORT_AT, len, 0),
+            Ok(Body::Long(len)) => (LONG_AT, len, 0),
+            Err(errno) => (SHORT_AT, 0, -errno.0),
         };
         let total = size_of::<OutHeader>() + len;
         let header = OutHeader { len: total as u32, error, unique: answer.unique };
-        if let Some(message) = self.pages.get_mut(ANSWER_AT..ANSWER_AT + total) {
+        if let Some(message) = self.pages.get_mut(at - size_of::<OutHeader>()..at + len) {
             let (head, _) = message.split_at_mut(size_of::<OutHeader>());
             head.copy_from_slice(header.as_bytes());
             device.send(message);
@@ -276,12 +280,18 @@ impl Buffer {
 }
 
 impl Frame for Buffer {
-    fn message(&self) -> Option<Message<'_>> {
-        Message::from_bytes(self.pages.get(REQUEST_AT..REQUEST_AT + self.request_bytes)?)
+    fn header(&self) -> Option<InHeader> {
+        Message::header_of(self.pages.get(REQUEST_AT..REQUEST_AT + self.request_bytes)?)
     }
 
-    fn answer(&mut self) -> &mut [u8] {
-        self.pages.get_mut(BODY_AT..end_at(self.transfer_bytes)).unwrap_or_default()
+    fn parts(&mut self, header: InHeader) -> Option<(Message<'_>, Short<'_>)> {
+        let (front, rest) = self.pages.split_at_mut_checked(REQUEST_AT)?;
+        let message = Message::from_bytes(header, rest.get(..self.request_bytes)?);
+        Some((message, Short(front.last_chunk_mut()?)))
+    }
+
+    fn long(&mut self) -> &mut [u8] {
+        self.pages.get_mut(LONG_AT..end_at(self.transfer_bytes)).unwrap_or_default()
     }
 }
 

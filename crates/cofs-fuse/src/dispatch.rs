@@ -1,8 +1,8 @@
 //! From a request in a buffer to its answer in the same buffer: what both transports share.
 //!
 //! A [`Frame`] is one request's memory. It is parsed, served by the file system on behalf of its caller, and
-//! answered in place: data to be written is borrowed from the frame, data read goes straight into it, and
-//! nothing is allocated on the way.
+//! answered in it: data to be written is borrowed from the frame, data read goes straight into it, what is short is laid out beside the
+//! request, and nothing is allocated on the way.
 
 use std::{
     future::{Future, poll_fn},
@@ -22,26 +22,28 @@ use crate::{
     forgets::Forgets,
     interrupt::{Interrupts, Leavable},
     notify::Notifier,
-    reply::Reply,
+    reply::{self, Body, Reply, Short},
     request::{self, Dialect, LookupOf, Message, Operation},
     resent::{self, Doubt, Resent, Verdict},
-    translate::{attributes, directories, files, names, whole, xattrs},
+    translate::{Seen, attributes, directories, files, names, whole, xattrs},
 };
 
-/// A request's memory: the message as it came, and the place for its answer, which may overlap.
+/// A request's memory: the message as it came, and places for its answer: for a short one beside the message, for a long one over it.
 pub(crate) trait Frame: Send {
     /// `None` when what came is not even a header.
-    fn message(&self) -> Option<Message<'_>>;
-    /// Where the answer's body goes; overwrites the message.
-    fn answer(&mut self) -> &mut [u8];
+    fn header(&self) -> Option<InHeader>;
+    /// The message that has this header, and the place of a short answer.
+    fn parts(&mut self, header: InHeader) -> Option<(Message<'_>, Short<'_>)>;
+    /// Where a long answer's body goes; overwrites the message.
+    fn long(&mut self) -> &mut [u8];
 }
 
 /// What is to be sent back.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Answer {
     pub unique: u64,
-    /// The length of the answer's body in the frame, or a negative answer.
-    pub outcome: Result<usize, Errno>,
+    /// The answer's body in the frame, or a negative answer.
+    pub outcome: Result<Body, Errno>,
 }
 
 /// The file system with what was settled for its mount.
@@ -65,19 +67,20 @@ pub(crate) struct Service<F> {
 impl<F: FileSystem> Service<F> {
     /// Serves the request in `frame`; `None` when there is nobody to answer.
     pub async fn serve<B: Frame>(&self, frame: &mut B) -> Option<Answer> {
-        let header = frame.message()?.header;
+        let header = frame.header()?;
         if self.over_network && !request::is_unanswered(header.opcode) {
             // On a worker that must not wait for others' sake, nothing is begun.
             blocking().await;
         }
         let replied = {
             // Where it is made it stays: it has room for the largest operation, and copying that would be a tenth of the smallest.
-            let reply = pin!(self.reply(frame));
+            let reply = pin!(self.reply(&header, frame));
             unpanicked(reply).await
         };
         let outcome = match replied {
             Ok(Reply::None) => return None,
-            Ok(reply) => reply.place(frame.answer()),
+            Ok(Reply::Placed(body)) => Ok(body),
+            Ok(Reply::Bytes(bytes)) => reply::put(&bytes, frame.long()).map(Body::Long),
             Err(errno) => Err(errno),
         };
         if request::is_unanswered(header.opcode) {
@@ -86,35 +89,33 @@ impl<F: FileSystem> Service<F> {
         Some(Answer { unique: header.unique, outcome })
     }
 
-    async fn reply<B: Frame>(&self, frame: &mut B) -> Result<Reply, Errno> {
-        let Some(message) = frame.message() else { return Ok(Reply::None) };
-        let header = message.header;
+    async fn reply<B: Frame>(&self, header: &InHeader, frame: &mut B) -> Result<Reply, Errno> {
+        let Some((message, mut short)) = frame.parts(*header) else { return Ok(Reply::None) };
         let group = message.supplementary_group();
-        let ctx = self.context(&header, group.as_slice());
-        let operation = request::parse(&message, self.dialect)?;
+        let ctx = self.context(header, group.as_slice());
+        let mut operation = request::parse(&message, self.dialect)?;
         if self.only.is_some_and(|only| only != header.uid) && takes_rights(&operation) {
             return Err(Errno(libc::EACCES));
         }
-        match operation {
-            Operation::Read(of) => files::read(&*self.fs, subject(&header)?, of, frame.answer()).await,
+        let look = match operation {
+            Operation::Read(of) => return files::read(&*self.fs, subject(header)?, of, frame.long()).await,
             Operation::Readdir(of) => {
-                directories::readdir(&*self.fs, &ctx, subject(&header)?, of, frame.answer()).await
+                return directories::readdir(&*self.fs, &ctx, subject(header)?, of, frame.long()).await;
             }
-            operation @ (Operation::Fsync { .. } | Operation::Fsyncdir | Operation::Syncfs) => {
-                let sync = self.sync(subject(&header)?, &operation);
-                self.interrupts.unless_killed(header.unique, header.pid, sync, &self.pool).await
+            Operation::Fsync { .. } | Operation::Fsyncdir | Operation::Syncfs => {
+                let sync = self.sync(subject(header)?, &operation);
+                let synced = self.interrupts.unless_killed(header.unique, header.pid, sync, &self.pool).await;
+                return Ok(synced?.lay_out(&mut short));
             }
-            Operation::Getattr { handle } => {
-                self.look(&header, Look::Attributes(subject(&header)?, handle)).await
+            Operation::Getattr { handle } => Look::Attributes(subject(header)?, handle),
+            Operation::Statx { handle } => Look::Statx(subject(header)?, handle),
+            Operation::Statfs => subject(header).map(|_| Look::Space)?,
+            _ if resent::is_again(header) => {
+                return self.operate_again(&ctx, header, &mut operation, &mut short).await;
             }
-            Operation::Statx { handle } => self.look(&header, Look::Statx(subject(&header)?, handle)).await,
-            Operation::Statfs => {
-                subject(&header)?;
-                self.look(&header, Look::Space).await
-            }
-            operation if resent::is_again(&header) => self.operate_again(&ctx, &header, operation).await,
-            operation => self.operate(&ctx, &header, operation).await,
-        }
+            _ => return self.operate(&ctx, header, &operation, &mut short).await,
+        };
+        Ok(self.look(header, look).await?.lay_out(&mut short))
     }
 
     fn forget(&self, ino: InodeId, count: u64) {
@@ -139,7 +140,7 @@ impl<F: FileSystem> Service<F> {
 
     /// Mostly it is answered at once. Where it would have to wait it is dropped, as it has done nothing but look, and looks
     /// anew in the pool, where it can be left: on the way that nearly all take nothing is allocated.
-    async fn look(&self, header: &InHeader, look: Look) -> Result<Reply, Errno> {
+    async fn look(&self, header: &InHeader, look: Look) -> Result<Seen, Errno> {
         if let Poll::Ready(outcome) = at_once(|| {
             let looking = pin!(look.at(&*self.fs));
             looking.poll(&mut std::task::Context::from_waker(Waker::noop()))
@@ -156,19 +157,20 @@ impl<F: FileSystem> Service<F> {
         &self,
         ctx: &Context<'_>,
         header: &InHeader,
-        mut operation: Operation<'_>,
+        operation: &mut Operation<'_>,
+        short: &mut Short<'_>,
     ) -> Result<Reply, Errno> {
-        let doubt = Doubt::of(&mut operation);
+        let doubt = Doubt::of(operation);
         if doubt == Doubt::Swapped || self.resent == Resent::Refused {
             let parent = subject(header)?;
-            resent::names(&operation, parent).for_each(|(parent, name)| self.notifier.entry(parent, name));
+            resent::names(operation, parent).for_each(|(parent, name)| self.notifier.entry(parent, name));
             return Err(resent::UNKNOWN);
         }
-        let outcome = self.operate(ctx, header, operation).await;
+        let outcome = self.operate(ctx, header, operation, short).await;
         match doubt.judge(outcome) {
             Verdict::Is(outcome) => outcome,
             Verdict::Made(name) => {
-                names::lookup(&*self.fs, ctx, subject(header)?, LookupOf::Name(name)).await
+                names::lookup(&*self.fs, ctx, subject(header)?, LookupOf::Name(name), short).await
             }
         }
     }
@@ -183,17 +185,18 @@ impl<F: FileSystem> Service<F> {
         &self,
         ctx: &Context<'_>,
         header: &InHeader,
-        operation: Operation<'_>,
+        operation: &Operation<'_>,
+        short: &mut Short<'_>,
     ) -> Result<Reply, Errno> {
         use Operation as Op;
         let fs = &*self.fs;
         match operation {
             Op::Nothing => return Ok(Reply::None),
             Op::Interrupt { unique } => {
-                self.interrupts.tell(unique);
+                self.interrupts.tell(*unique);
                 return Ok(Reply::None);
             }
-            Op::Destroy => return Ok(Reply::Done),
+            Op::Destroy => return Ok(Reply::DONE),
             Op::BatchForget(list) => {
                 list.iter().for_each(|(ino, count)| self.forget(ino, count));
                 return Ok(Reply::None);
@@ -201,31 +204,33 @@ impl<F: FileSystem> Service<F> {
             _ => {}
         }
         let ino = subject(header)?;
-        match operation {
+        match *operation {
             Op::Forget { count } => {
                 self.forget(ino, count);
                 Ok(Reply::None)
             }
-            Op::Lookup(of) => names::lookup(fs, ctx, ino, of).await,
-            Op::Make { name, new } => names::make(fs, ctx, ino, name, new).await,
-            Op::Link { ino: linked, name } => names::link(fs, ctx, linked, ino, name).await,
+            Op::Lookup(of) => names::lookup(fs, ctx, ino, of, short).await,
+            Op::Make { name, new } => names::make(fs, ctx, ino, name, new, short).await,
+            Op::Link { ino: linked, name } => names::link(fs, ctx, linked, ino, name, short).await,
             Op::Unlink(name) => names::unlink(fs, ctx, ino, name).await,
             Op::Rmdir(name) => names::rmdir(fs, ctx, ino, name).await,
             Op::Rename { from, to_parent, to, mode } => {
                 names::rename(fs, ctx, (ino, from), (to_parent, to), mode).await
             }
             Op::Readlink => names::readlink(fs, ino).await,
-            Op::Setattr { handle, change } => attributes::setattr(fs, ctx, ino, handle, change).await,
+            Op::Setattr { handle, ref change } => {
+                attributes::setattr(fs, ctx, ino, handle, change, short).await
+            }
             Op::Access { mask } => attributes::access(fs, ctx, ino, mask).await,
-            Op::Getxattr { name, room } => xattrs::get(fs, ctx, ino, name, room).await,
-            Op::Listxattr { room } => xattrs::list(fs, ctx, ino, room).await,
+            Op::Getxattr { name, room } => xattrs::get(fs, ctx, ino, name, room, short).await,
+            Op::Listxattr { room } => xattrs::list(fs, ctx, ino, room, short).await,
             Op::Setxattr { name, value, mode, kill_set_gid } => {
                 xattrs::set(fs, ctx, ino, name, value, mode, kill_set_gid).await
             }
             Op::Removexattr(name) => xattrs::remove(fs, ctx, ino, name).await,
-            Op::Opendir => directories::opendir(fs, ctx, ino).await,
+            Op::Opendir => directories::opendir(fs, ctx, ino, short).await,
             Op::Releasedir(handle) => directories::releasedir(fs, ino, handle).await,
-            operation => files::operate(fs, ctx, ino, operation).await,
+            _ => files::operate(fs, ctx, ino, operation, short).await,
         }
     }
 }
@@ -239,7 +244,7 @@ enum Look {
 }
 
 impl Look {
-    async fn at<F: FileSystem>(self, fs: &F) -> Result<Reply, Errno> {
+    async fn at<F: FileSystem>(self, fs: &F) -> Result<Seen, Errno> {
         match self {
             Self::Attributes(ino, handle) => attributes::getattr(fs, ino, handle).await,
             Self::Statx(ino, handle) => attributes::statx(fs, ino, handle).await,
@@ -249,9 +254,9 @@ impl Look {
 }
 
 /// Answers EIO for an operation that panics: whoever asked must not wait for ever.
-pub(crate) async fn unpanicked(
-    mut operation: Pin<&mut impl Future<Output = Result<Reply, Errno>>>,
-) -> Result<Reply, Errno> {
+pub(crate) async fn unpanicked<T>(
+    mut operation: Pin<&mut impl Future<Output = Result<T, Errno>>>,
+) -> Result<T, Errno> {
     poll_fn(|cx| {
         catch_unwind(AssertUnwindSafe(|| operation.as_mut().poll(cx))).unwrap_or_else(|_| {
             tracing::error!("an operation has panicked");

@@ -78,7 +78,12 @@ impl Rest {
     }
 
     fn take(&self) -> bool {
-        self.0.load(Ordering::Relaxed) && self.0.swap(false, Ordering::Relaxed)
+        let rests = self.0.load(Ordering::Relaxed);
+        if rests {
+            // Only whoever polls the task sets it, and takes it.
+            self.0.store(false, Ordering::Relaxed);
+        }
+        rests
     }
 }
 
@@ -144,12 +149,16 @@ impl Task {
     /// Polls once; only for a task that rests, or that the pool took from its queue. `waker` is the task's
     /// own, made once.
     pub fn poll(self: &Arc<Self>, waker: &Waker) -> Polled {
-        let Some(mut work) = self.work.lock().take() else { return Polled::Ended };
-        self.state.store(POLLING, Ordering::Release);
-        if work.as_mut().poll(&mut Context::from_waker(waker)).is_ready() {
-            return Polled::Ended;
+        {
+            // Never waited for: nobody else polls it until the state below says so.
+            let mut slot = self.work.lock();
+            let Some(work) = slot.as_mut() else { return Polled::Ended };
+            self.state.store(POLLING, Ordering::Release);
+            if work.as_mut().poll(&mut Context::from_waker(waker)).is_ready() {
+                *slot = None;
+                return Polled::Ended;
+            }
         }
-        *self.work.lock() = Some(work);
         if self.rest.take() {
             self.state.store(RESTING, Ordering::Release);
             return Polled::Rests;

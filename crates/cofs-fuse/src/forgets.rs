@@ -9,7 +9,7 @@ use cofs_face::FileSystem;
 use cofs_types::{InodeId, limits};
 use parking_lot::Mutex;
 
-use crate::{dispatch::unpanicked, executor::Pool, reply::Reply};
+use crate::{dispatch::unpanicked, executor::Pool};
 
 #[derive(Debug, Default)]
 pub(crate) struct Forgets(Mutex<Left>);
@@ -38,7 +38,7 @@ impl Forgets {
                 // A panic has been told of; the others have their turn.
                 let forgotten = pin!(async {
                     fs.forgotten(ino).await;
-                    Ok(Reply::None)
+                    Ok(())
                 });
                 let _ = unpanicked(forgotten).await;
             }

@@ -26,7 +26,7 @@ use parking_lot::{Condvar, Mutex};
 use crate::{
     errno::Errno,
     executor::{Pool, wake_last},
-    reply::Reply,
+    translate::Seen,
 };
 
 const INTERVAL: Duration = Duration::from_millis(50);
@@ -35,7 +35,7 @@ const EARLY_MAX: usize = 256;
 /// SIGKILL in the masks of `/proc/TID/status`.
 const KILL_BIT: u64 = 1 << (libc::SIGKILL - 1);
 
-type Outcome = Result<Reply, Errno>;
+type Outcome = Result<Seen, Errno>;
 /// What can be left: it borrows nothing.
 pub(crate) type Leavable = Pin<Box<dyn Future<Output = Outcome> + Send>>;
 
@@ -227,9 +227,9 @@ mod tests {
     #[test]
     fn what_has_no_need_to_wait_is_not_left_to_anybody() {
         let (interrupts, pool) = (Interrupts::default(), Pool::new().unwrap());
-        let sync: Leavable = Box::pin(async { Ok(Reply::Done) });
+        let sync: Leavable = Box::pin(async { Ok(Seen::Nothing) });
         let outcome = cofs_face::run(interrupts.unless_killed(1, 0, sync, &pool));
-        assert!(matches!(outcome, Ok(Reply::Done)));
+        assert!(matches!(outcome, Ok(Seen::Nothing)));
         pool.close();
     }
 

@@ -1,14 +1,14 @@
-//! Answers: their layouts, and the one place where they enter the transport's buffer.
+//! Answers: their layouts, and where they are laid out.
 //!
-//! An answer is small (kept beside), a run of bytes (handed over by the file system), laid out where it goes, or already in place,
-//! because READ and READDIR wrote it where the kernel will take it from. The transport adds its header. Nothing is allocated.
+//! A short answer is laid out in a place beside its request, from which the request may go on borrowing: [`Short`]. A long one is a run of bytes that the file system
+//! hands over, or stands already where the kernel will take it from, because READ and READDIR wrote it there. The transport adds its header. Nothing is
+//! allocated, and nothing laid out is moved, but over io_uring once.
 
 use std::time::Duration;
 
 use bytes::Bytes;
 use cofs_face::{DataPath, DirEntry, Entry, Opened, OpenedDirectory, Space, Stat};
 use cofs_types::Attributes;
-use smallvec::SmallVec;
 use zerocopy::{Immutable, IntoBytes};
 
 use crate::{
@@ -16,106 +16,125 @@ use crate::{
     errno::Errno,
 };
 
-/// Room for the largest answer that is kept beside: CREATE's entry and open file.
-const SMALL_BYTES: usize = size_of::<abi::EntryOut>() + size_of::<abi::OpenOut>();
+/// Room for the largest answer that is laid out beside its request: STATX's.
+pub const SHORT_BYTES: usize = size_of::<abi::StatxOut>();
+
+/// Where the body of an answer stands, and its length.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Body {
+    /// Beside the request.
+    Short(usize),
+    /// In its place.
+    Long(usize),
+}
 
 /// What goes back to the kernel.
 #[derive(Debug)]
 pub enum Reply {
     /// The kernel expects nothing.
     None,
-    Done,
-    Small(SmallVec<[u8; SMALL_BYTES]>),
-    /// STATX's, laid out only in its place: it is twice as large as all others.
-    Statx(Stat),
+    Placed(Body),
+    /// To be put in the place of the request.
     Bytes(Bytes),
-    /// So many bytes of the buffer are the answer already.
-    InPlace(usize),
 }
 
 impl Reply {
-    pub fn of<T: IntoBytes + Immutable>(value: &T) -> Self {
-        const { assert!(size_of::<T>() <= SMALL_BYTES, "a larger one would be allocated for") };
-        Self::Small(SmallVec::from_slice(value.as_bytes()))
+    /// It is done, and there is no more to say.
+    pub const DONE: Self = Self::Placed(Body::Short(0));
+
+    /// So many bytes in the request's place are the answer.
+    pub fn in_place(len: usize) -> Self {
+        Self::Placed(Body::Long(len))
+    }
+}
+
+/// Puts an answer at the front of `place`; returns its length. Errors: EIO if it does not fit, which a kernel that keeps to the
+/// negotiated sizes never meets.
+pub fn put(bytes: &[u8], place: &mut [u8]) -> Result<usize, Errno> {
+    place.get_mut(..bytes.len()).ok_or(Errno(libc::EIO))?.copy_from_slice(bytes);
+    Ok(bytes.len())
+}
+
+/// Where a short answer is laid out.
+#[derive(Debug)]
+pub struct Short<'a>(pub &'a mut [u8; SHORT_BYTES]);
+
+impl Short<'_> {
+    fn of<T: IntoBytes + Immutable>(&mut self, value: &T) -> Reply {
+        self.at::<T, 0>(value)
     }
 
-    /// Puts the answer at the front of `buffer`; returns its length. Errors: EIO if it does not fit, which a
-    /// kernel that keeps to the negotiated sizes never meets.
-    pub fn place(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
-        let statx;
-        let bytes: &[u8] = match self {
-            Self::None | Self::Done => return Ok(0),
-            Self::InPlace(len) => return Ok(*len),
-            Self::Small(small) => small,
-            Self::Statx(stat) => {
-                statx = statx_out(stat);
-                statx.as_bytes()
-            }
-            Self::Bytes(bytes) => bytes,
-        };
-        buffer.get_mut(..bytes.len()).ok_or(Errno(libc::EIO))?.copy_from_slice(bytes);
-        Ok(bytes.len())
+    /// `value` so far into the place: the answer ends with it.
+    fn at<T: IntoBytes + Immutable, const AT: usize>(&mut self, value: &T) -> Reply {
+        const { assert!(AT + size_of::<T>() <= SHORT_BYTES, "it has no room") };
+        let (_, place) = self.0.split_at_mut(AT);
+        let (place, _) = place.split_at_mut(size_of::<T>());
+        place.copy_from_slice(value.as_bytes());
+        Reply::Placed(Body::Short(AT + size_of::<T>()))
     }
 
     /// An extended attribute's value or list: the bytes, or their number where the caller asks with no room.
     /// Errors: ERANGE if there is less room than that.
-    pub fn sized(bytes: Bytes, room: u32) -> Result<Self, Errno> {
+    pub fn sized(&mut self, bytes: Bytes, room: u32) -> Result<Reply, Errno> {
         if room == 0 {
             let size = u32::try_from(bytes.len()).map_err(|_| Errno(libc::E2BIG))?;
-            return Ok(Self::of(&abi::GetxattrOut { size, padding: 0 }));
+            return Ok(self.of(&abi::GetxattrOut { size, padding: 0 }));
         }
-        if bytes.len() > room as usize { Err(Errno(libc::ERANGE)) } else { Ok(Self::Bytes(bytes)) }
+        if bytes.len() > room as usize { Err(Errno(libc::ERANGE)) } else { Ok(Reply::Bytes(bytes)) }
     }
 
-    pub fn entry(entry: &Entry) -> Self {
-        Self::of(&entry_out(entry))
+    pub fn entry(&mut self, entry: &Entry) -> Reply {
+        self.of(&entry_out(entry))
     }
 
     /// "No such name", to be believed for so long.
-    pub fn negative(validity: Duration) -> Self {
+    pub fn negative(&mut self, validity: Duration) -> Reply {
         let (entry_valid, entry_valid_nsec) = seconds(validity);
-        Self::of(&abi::EntryOut { entry_valid, entry_valid_nsec, ..Default::default() })
+        self.of(&abi::EntryOut { entry_valid, entry_valid_nsec, ..Default::default() })
     }
 
-    pub fn attributes(stat: &Stat) -> Self {
+    pub fn attributes(&mut self, stat: &Stat) -> Reply {
         let (attr_valid, attr_valid_nsec) = seconds(stat.validity);
         let attr = attr(&stat.attributes);
-        Self::of(&abi::AttrOut { attr_valid, attr_valid_nsec, dummy: 0, attr })
+        self.of(&abi::AttrOut { attr_valid, attr_valid_nsec, dummy: 0, attr })
     }
 
-    pub fn opened(opened: &Opened) -> Self {
-        Self::of(&open_out(opened))
+    pub fn statx(&mut self, stat: &Stat) -> Reply {
+        self.of(&statx_out(stat))
     }
 
-    pub fn created(entry: &Entry, opened: &Opened) -> Self {
-        let mut bytes = SmallVec::from_slice(entry_out(entry).as_bytes());
-        bytes.extend_from_slice(open_out(opened).as_bytes());
-        Self::Small(bytes)
+    pub fn opened(&mut self, opened: &Opened) -> Reply {
+        self.of(&open_out(opened))
     }
 
-    pub fn opened_directory(opened: &OpenedDirectory) -> Self {
+    pub fn created(&mut self, entry: &Entry, opened: &Opened) -> Reply {
+        self.entry(entry);
+        self.at::<_, { size_of::<abi::EntryOut>() }>(&open_out(opened))
+    }
+
+    pub fn opened_directory(&mut self, opened: &OpenedDirectory) -> Reply {
         let open_flags = bit(opened.cache, fopen::CACHE_DIR) | bit(opened.keep_cache, fopen::KEEP_CACHE);
-        Self::of(&abi::OpenOut { fh: opened.handle.0, open_flags, backing_id: 0 })
+        self.of(&abi::OpenOut { fh: opened.handle.0, open_flags, backing_id: 0 })
     }
 
-    pub fn written(size: usize) -> Self {
-        Self::of(&abi::WriteOut { size: u32::try_from(size).unwrap_or(u32::MAX), padding: 0 })
+    pub fn written(&mut self, size: usize) -> Reply {
+        self.of(&abi::WriteOut { size: u32::try_from(size).unwrap_or(u32::MAX), padding: 0 })
     }
 
-    pub fn offset(offset: u64) -> Self {
-        Self::of(&abi::LseekOut { offset })
+    pub fn offset(&mut self, offset: u64) -> Reply {
+        self.of(&abi::LseekOut { offset })
     }
 
     /// Bytes copied, in the 64-bit form of COPY_FILE_RANGE_64 or in WRITE's.
-    pub fn copied(bytes_copied: u64, wide: bool) -> Self {
+    pub fn copied(&mut self, bytes_copied: u64, wide: bool) -> Reply {
         if wide {
-            return Self::of(&abi::CopyFileRangeOut { bytes_copied });
+            return self.of(&abi::CopyFileRangeOut { bytes_copied });
         }
-        Self::written(usize::try_from(bytes_copied).unwrap_or(usize::MAX))
+        self.written(usize::try_from(bytes_copied).unwrap_or(usize::MAX))
     }
 
-    pub fn space(space: &Space) -> Self {
-        Self::of(&abi::Kstatfs {
+    pub fn space(&mut self, space: &Space) -> Reply {
+        self.of(&abi::Kstatfs {
             blocks: space.blocks,
             bfree: space.blocks_free,
             bavail: space.blocks_available,
@@ -327,10 +346,13 @@ mod tests {
         Entry { attributes, validity: Validity { entry: validity, attributes: validity } }
     }
 
-    fn bytes(reply: &Reply) -> Vec<u8> {
-        let mut buffer = vec![0xEE; 4096];
-        let len = reply.place(&mut buffer).unwrap();
-        buffer[..len].to_vec()
+    fn bytes(lay_out: impl FnOnce(&mut Short<'_>) -> Reply) -> Vec<u8> {
+        let mut place = [0xEE; SHORT_BYTES];
+        match lay_out(&mut Short(&mut place)) {
+            Reply::Placed(Body::Short(len)) => place[..len].to_vec(),
+            Reply::Bytes(bytes) => bytes.to_vec(),
+            other => panic!("{other:?}"),
+        }
     }
 
     fn words(values: &[u64]) -> Vec<u8> {
@@ -353,43 +375,41 @@ mod tests {
     #[test]
     fn entries_and_attributes_have_the_kernels_layout() {
         let entry = entry(Duration::from_millis(1500));
-        assert_eq!(bytes(&Reply::entry(&entry)), golden_entry(1, 500_000_000));
+        assert_eq!(bytes(|short| short.entry(&entry)), golden_entry(1, 500_000_000));
         let stat = Stat { attributes: entry.attributes, validity: Duration::from_secs(2) };
         let golden = [words(&[2]), halves(&[0, 0]), golden_attr()].concat();
-        assert_eq!(bytes(&Reply::attributes(&stat)), golden);
-        assert_eq!(bytes(&Reply::negative(Duration::from_secs(3)))[..24], words(&[0, 0, 3]));
+        assert_eq!(bytes(|short| short.attributes(&stat)), golden);
+        assert_eq!(bytes(|short| short.negative(Duration::from_secs(3)))[..24], words(&[0, 0, 3]));
     }
 
     #[test]
-    fn an_answer_that_is_laid_out_in_its_place_makes_no_other_larger() {
+    fn the_largest_short_answer_has_the_kernels_layout() {
         let stat = Stat { attributes: entry(Duration::ZERO).attributes, validity: Duration::from_secs(2) };
-        let statx = bytes(&Reply::Statx(stat));
+        let statx = bytes(|short| short.statx(&stat));
         let head = [words(&[2]), halves(&[0, 0]), words(&[0, 0])].concat();
         assert_eq!((statx.len(), &statx[..32]), (288, &head[..]));
         // `stx_ino` to `stx_blocks`, as `struct statx` has them.
         assert_eq!(statx[32 + 0x20..32 + 0x38], words(&[0x0102, 7, 8]));
-        assert!(size_of::<Stat>() <= SMALL_BYTES, "{}", size_of::<Stat>());
     }
 
     #[test]
     fn for_ever_is_the_longest_time_that_every_kernel_takes() {
-        assert_eq!(bytes(&Reply::entry(&entry(Duration::MAX))), golden_entry(u32::MAX.into(), 0));
+        assert_eq!(bytes(|short| short.entry(&entry(Duration::MAX))), golden_entry(u32::MAX.into(), 0));
     }
 
     #[test]
     fn an_open_file_says_how_its_bytes_travel() {
-        let opened =
-            |data_path, no_flush| bytes(&Reply::opened(&Opened { handle: HandleId(1), data_path, no_flush }));
+        let opened = |data_path, no_flush| {
+            bytes(|short| short.opened(&Opened { handle: HandleId(1), data_path, no_flush }))
+        };
         let golden = |flags, id| [words(&[1]), halves(&[flags, id])].concat();
         assert_eq!(opened(DataPath::Cached { keep_cache: true }, true), golden(0b10_0010, 0));
         assert_eq!(opened(DataPath::Cached { keep_cache: false }, false), golden(0, 0));
         assert_eq!(opened(DataPath::Direct, false), golden(1, 0));
         assert_eq!(opened(DataPath::Passthrough(BackingId(12)), false), golden(0b1000_0000, 12));
-        let both = Reply::created(
-            &entry(Duration::ZERO),
-            &Opened { handle: HandleId(1), data_path: DataPath::Direct, no_flush: false },
-        );
-        assert_eq!(bytes(&both), [golden_entry(0, 0), golden(1, 0)].concat());
+        let direct = Opened { handle: HandleId(1), data_path: DataPath::Direct, no_flush: false };
+        let both = bytes(|short| short.created(&entry(Duration::ZERO), &direct));
+        assert_eq!(both, [golden_entry(0, 0), golden(1, 0)].concat());
     }
 
     #[test]
@@ -424,13 +444,13 @@ mod tests {
     #[test]
     fn an_attribute_is_measured_fetched_or_refused() {
         let value = Bytes::from_static(b"value");
-        assert_eq!(bytes(&Reply::sized(value.clone(), 0).unwrap()), halves(&[5, 0]));
-        assert_eq!(bytes(&Reply::sized(value.clone(), 5).unwrap()), b"value");
-        assert_eq!(Reply::sized(value, 4).unwrap_err(), Errno(libc::ERANGE));
+        assert_eq!(bytes(|short| short.sized(value.clone(), 0).unwrap()), halves(&[5, 0]));
+        assert_eq!(bytes(|short| short.sized(value.clone(), 5).unwrap()), b"value");
+        assert_eq!(Short(&mut [0; SHORT_BYTES]).sized(value, 4).unwrap_err(), Errno(libc::ERANGE));
     }
 
     #[test]
     fn what_does_not_fit_its_place_is_an_error_and_no_panic() {
-        assert_eq!(Reply::Bytes(Bytes::from_static(b"12345")).place(&mut [0; 4]), Err(Errno(libc::EIO)));
+        assert_eq!(put(b"12345", &mut [0; 4]), Err(Errno(libc::EIO)));
     }
 }

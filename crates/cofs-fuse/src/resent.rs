@@ -102,7 +102,7 @@ impl<'a> Doubt<'a> {
     pub fn judge(self, outcome: Result<Reply, Errno>) -> Verdict<'a> {
         match (self, outcome) {
             (Self::Made(name), Err(Errno(libc::EEXIST))) => Verdict::Made(name),
-            (Self::Gone, Err(Errno(libc::ENOENT))) => Verdict::Is(Ok(Reply::Done)),
+            (Self::Gone, Err(Errno(libc::ENOENT))) => Verdict::Is(Ok(Reply::DONE)),
             (Self::Fails(errno), Err(Errno(failed))) if failed == errno => Verdict::Is(Err(UNKNOWN)),
             (_, outcome) => Verdict::Is(outcome),
         }
@@ -114,10 +114,11 @@ mod tests {
     use cofs_types::{AccessMode, OpenFlags, XattrName};
 
     use super::*;
+    use crate::reply::Body;
 
     fn judged(doubt: Doubt<'_>, errno: i32) -> Option<i32> {
         match doubt.judge(Err(Errno(errno))) {
-            Verdict::Is(Ok(Reply::Done)) => Some(0),
+            Verdict::Is(Ok(Reply::Placed(Body::Short(0)))) => Some(0),
             Verdict::Is(Err(Errno(errno))) => Some(errno),
             Verdict::Made(name) => (name.as_bytes() == b"n").then_some(-1),
             other @ Verdict::Is(_) => panic!("{other:?}"),

@@ -10,8 +10,9 @@ use proptest::{collection::vec, prelude::*, sample::Index};
 use super::*;
 use crate::{
     abi::{UNIQUE_RESEND, opcode},
+    reply::SHORT_BYTES,
     request::{
-        any::say_length,
+        any::{say_length, whole},
         tests::{message, real},
     },
 };
@@ -41,24 +42,35 @@ struct Held {
     bytes: Vec<u8>,
     /// How many bytes of arguments io_uring keeps apart; `None` over `/dev/fuse`.
     apart: Option<usize>,
+    short: [u8; SHORT_BYTES],
     answer: Vec<u8>,
 }
 
 impl Held {
     fn new(bytes: &[u8], apart: Option<usize>) -> Self {
-        Self { bytes: bytes.to_vec(), apart, answer: vec![0; 8192] }
+        Self { bytes: bytes.to_vec(), apart, short: [0; SHORT_BYTES], answer: vec![0; 8192] }
     }
 }
 
+fn message_of(bytes: &[u8], apart: Option<usize>) -> Option<Message<'_>> {
+    let whole = whole(bytes)?;
+    let Some(fixed_bytes) = apart else { return Some(whole) };
+    let (place, payload) = bytes[HEADER_BYTES..].split_at(fixed_bytes);
+    Some(Message::from_parts(whole.header, place, Some(payload)))
+}
+
 impl Frame for Held {
-    fn message(&self) -> Option<Message<'_>> {
-        let whole = Message::from_bytes(&self.bytes)?;
-        let Some(fixed_bytes) = self.apart else { return Some(whole) };
-        let (place, payload) = self.bytes[HEADER_BYTES..].split_at(fixed_bytes);
-        Some(Message::from_parts(whole.header, place, Some(payload)))
+    fn header(&self) -> Option<InHeader> {
+        Message::header_of(&self.bytes)
     }
 
-    fn answer(&mut self) -> &mut [u8] {
+    fn parts(&mut self, header: InHeader) -> Option<(Message<'_>, Short<'_>)> {
+        let message = message_of(&self.bytes, self.apart)?;
+        assert_eq!(message.header.unique, header.unique);
+        Some((message, Short(&mut self.short)))
+    }
+
+    fn long(&mut self) -> &mut [u8] {
         &mut self.answer
     }
 }
@@ -85,7 +97,9 @@ fn check(service: &Service<Canned>, mut held: Held) {
     let before = service.fs.forgotten.load(Ordering::Relaxed);
     let answer = cofs_face::run(service.serve(&mut held));
     let forgets = service.fs.forgotten.load(Ordering::Relaxed) != before;
-    let Some(message) = held.message() else { return assert!(answer.is_none(), "nobody asked") };
+    let Some(message) = message_of(&held.bytes, held.apart) else {
+        return assert!(answer.is_none(), "nobody asked");
+    };
     let header = message.header;
     let sound = request::parse(&message, DIALECT).is_ok();
     assert!(!forgets || sound, "nothing is forgotten for a malformed request");
@@ -98,7 +112,11 @@ fn check(service: &Service<Canned>, mut held: Held) {
     let answer = answer.unwrap_or_else(|| panic!("somebody waits for {header:?}"));
     assert_eq!(answer.unique, header.unique);
     assert_eq!(answer.outcome.map(drop), expected(&header, &message), "{header:?}");
-    assert!(answer.outcome.is_ok_and(|len| len <= held.answer.len()) || answer.outcome.is_err());
+    assert!(match answer.outcome {
+        Ok(Body::Short(len)) => len <= held.short.len(),
+        Ok(Body::Long(len)) => len <= held.answer.len(),
+        Err(_) => true,
+    });
 }
 
 #[test]

@@ -8,6 +8,11 @@ use crate::abi::{ForgetOne, InHeader};
 /// What an io_uring entry has for the fixed arguments.
 const FIXED_BYTES: usize = 128;
 
+/// A message in one piece; `None` when it is not even a header.
+pub fn whole(bytes: &[u8]) -> Option<Message<'_>> {
+    Some(Message::from_bytes(Message::header_of(bytes)?, bytes))
+}
+
 /// Parses, and walks what has a length of its own.
 pub fn swallow(message: &Message<'_>) {
     let _ = message.supplementary_group();
@@ -35,8 +40,8 @@ pub fn say_length(bytes: &mut [u8]) {
 /// In one piece, as `/dev/fuse` delivers them, and as an io_uring entry does, which keeps the fixed arguments apart: how many
 /// bytes those are says the header's padding, of which the parser makes no use.
 fn swallow_both_ways(bytes: &[u8]) {
-    let Some(whole) = Message::from_bytes(bytes) else { return };
-    swallow(&whole);
+    let Some(message) = whole(bytes) else { return };
+    swallow(&message);
     let Ok((header, arguments)) = InHeader::read_from_prefix(bytes) else { return };
     let mut place = [0; FIXED_BYTES];
     let end = usize::from(header.padding).min(arguments.len()).min(place.len());

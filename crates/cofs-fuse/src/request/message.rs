@@ -1,7 +1,7 @@
 //! A request's bytes cut into header, fixed arguments, what follows them, and extensions.
 //!
 //! Whether these fit together is decided here, once. What does not (it is not as long as it says, or its extensions are none) is a message all
-//! the same, because whoever sent it is to be answered; only what has no header is none.
+//! the same, because whoever sent it is to be answered; only what has no header is none ([`Message::header_of`]).
 
 use zerocopy::FromBytes;
 
@@ -28,11 +28,16 @@ pub(super) struct Parts<'a> {
 }
 
 impl<'a> Message<'a> {
-    /// A message read from `/dev/fuse`; `None` when it is not even a header, so that nobody can be answered.
-    pub fn from_bytes(bytes: &'a [u8]) -> Option<Self> {
-        let (header, rest) = InHeader::read_from_prefix(bytes).ok()?;
+    /// `None` when it is not even a header, so that nobody can be answered.
+    pub fn header_of(bytes: &[u8]) -> Option<InHeader> {
+        Some(InHeader::read_from_prefix(bytes).ok()?.0)
+    }
+
+    /// A message read from `/dev/fuse`, of which the header has been read already.
+    pub fn from_bytes(header: InHeader, bytes: &'a [u8]) -> Self {
         let whole = header.len as usize == bytes.len();
-        Some(Self { header, parts: if whole { Parts::new(&header, None, rest) } else { Err(MALFORMED) } })
+        let rest = bytes.get(size_of::<InHeader>()..).filter(|_| whole).ok_or(MALFORMED);
+        Self { header, parts: rest.and_then(|rest| Parts::new(&header, None, rest)) }
     }
 
     /// A message of an io_uring entry: `place` has the fixed arguments at its front; `payload` is `None` when it claims more than there is room for. How

@@ -9,7 +9,7 @@ use proptest::{collection::vec, prelude::*};
 use zerocopy::IntoBytes;
 
 use super::{
-    any::{swallow, swallow_bytes},
+    any::{swallow, swallow_bytes, whole},
     *,
 };
 use crate::abi::InHeader;
@@ -94,7 +94,7 @@ fn a_kernel_that_does_not_learn_the_size_from_a_copy_is_told_to_copy_itself() {
     let bytes = message(copy.0, &copy.1, &copy.2);
     let asked = |minor| {
         let settled = Settled { minor, features: 0, transfer_bytes: 4096 };
-        parse(&Message::from_bytes(&bytes).unwrap(), Dialect::of(&settled)).map(drop)
+        parse(&whole(&bytes).unwrap(), Dialect::of(&settled)).map(drop)
     };
     assert_eq!(asked(34), Err(Errno(libc::ENOSYS)));
     assert_eq!(asked(35), Ok(()));
@@ -104,7 +104,7 @@ fn a_kernel_that_does_not_learn_the_size_from_a_copy_is_told_to_copy_itself() {
 fn every_kind_is_understood_from_both_transports() {
     for (opcode, fixed, rest) in real() {
         let bytes = message(opcode, &fixed, &rest);
-        let read = Message::from_bytes(&bytes).unwrap();
+        let read = whole(&bytes).unwrap();
         let there = format!("{:?}", parse(&read, EXT).unwrap_or_else(|e| panic!("opcode {opcode}: {e:?}")));
         // An io_uring entry always has 128 bytes for the fixed arguments.
         let mut place = fixed.clone();
@@ -136,7 +136,7 @@ fn every_kind_is_a_seed_of_the_fuzzer() {
 fn what_has_no_name_is_looked_up_as_itself() {
     for (name, expected) in [(&b".\0"[..], "Itself"), (b"/\0", "Itself"), (b"..\0", "Parent")] {
         let bytes = message(opcode::LOOKUP, &[], name);
-        let parsed = parse(&Message::from_bytes(&bytes).unwrap(), EXT);
+        let parsed = parse(&whole(&bytes).unwrap(), EXT);
         assert_eq!(format!("{parsed:?}"), format!("Ok(Lookup({expected}))"));
     }
 }
@@ -152,7 +152,7 @@ fn the_supplementary_group_is_found_behind_other_extensions() {
     .concat();
     let mut bytes = message(opcode::MKDIR, &[0; 8], &[&b"name\0\0\0\0"[..], &other, &groups].concat());
     bytes[36] = 4; // total_extlen, in units of 8 bytes
-    let message = Message::from_bytes(&bytes).unwrap();
+    let message = whole(&bytes).unwrap();
     assert_eq!(message.supplementary_group(), Some(100));
     assert!(matches!(parse(&message, EXT), Ok(Operation::Make { name, .. }) if name.as_bytes() == b"name"));
 }
@@ -174,7 +174,7 @@ fn arguments_arrive_where_they_belong() {
         ..Default::default()
     };
     let bytes = message(opcode::SETATTR, arg.as_bytes(), &[]);
-    let Ok(Operation::Setattr { handle, change }) = parse(&Message::from_bytes(&bytes).unwrap(), EXT) else {
+    let Ok(Operation::Setattr { handle, change }) = parse(&whole(&bytes).unwrap(), EXT) else {
         panic!("no SETATTR")
     };
     assert_eq!(handle, Some(HandleId(7)));
@@ -183,7 +183,7 @@ fn arguments_arrive_where_they_belong() {
     assert_eq!(change.mtime, Some(SetTime::To(Timestamp { secs: -5, nanos: 9 })));
     let nothing = abi::SetattrIn { valid: setattr::FH, fh: 7, ..Default::default() };
     let bytes = message(opcode::SETATTR, nothing.as_bytes(), &[]);
-    let Ok(Operation::Setattr { change, .. }) = parse(&Message::from_bytes(&bytes).unwrap(), EXT) else {
+    let Ok(Operation::Setattr { change, .. }) = parse(&whole(&bytes).unwrap(), EXT) else {
         panic!("no SETATTR")
     };
     assert_eq!(change, SetAttributes::KILL_SET_ID);
@@ -217,7 +217,7 @@ proptest! {
         let header = InHeader { len, opcode, total_extlen, nodeid: 1, ..Default::default() };
         swallow(&Message::from_parts(header, &fixed, Some(&rest)));
         bytes[36..38].copy_from_slice(&total_extlen.to_ne_bytes());
-        swallow(&Message::from_bytes(&bytes).unwrap());
+        swallow(&whole(&bytes).unwrap());
     }
 
     #[test]

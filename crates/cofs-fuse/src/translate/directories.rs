@@ -3,14 +3,20 @@
 use cofs_face::{Context, FileSystem, HandleId, ListOf};
 use cofs_types::InodeId;
 
-use super::Answered;
+use super::{Answered, Seen};
 use crate::{
-    reply::{Listing, Reply},
+    errno::Errno,
+    reply::{Listing, Reply, Short},
     request::ReaddirOf,
 };
 
-pub async fn opendir<F: FileSystem>(fs: &F, ctx: &Context<'_>, ino: InodeId) -> Answered {
-    Ok(Reply::opened_directory(&fs.opendir(ctx, ino).await?))
+pub async fn opendir<F: FileSystem>(
+    fs: &F,
+    ctx: &Context<'_>,
+    ino: InodeId,
+    short: &mut Short<'_>,
+) -> Answered {
+    Ok(short.opened_directory(&fs.opendir(ctx, ino).await?))
 }
 
 pub async fn readdir<F: FileSystem>(
@@ -26,15 +32,15 @@ pub async fn readdir<F: FileSystem>(
     let list = ListOf { cookie: of.cookie, with_attributes: of.with_attributes, entries_max };
     let mut sink = |entry: cofs_face::DirEntry<'_>| listing.push(entry);
     fs.readdir(ctx, ino, of.handle, list, &mut sink).await?;
-    Ok(Reply::InPlace(listing.len()))
+    Ok(Reply::in_place(listing.len()))
 }
 
 pub async fn releasedir<F: FileSystem>(fs: &F, ino: InodeId, handle: HandleId) -> Answered {
     fs.releasedir(ino, handle).await?;
-    Ok(Reply::Done)
+    Ok(Reply::DONE)
 }
 
-pub async fn fsyncdir<F: FileSystem>(fs: &F, ino: InodeId) -> Answered {
+pub async fn fsyncdir<F: FileSystem>(fs: &F, ino: InodeId) -> Result<Seen, Errno> {
     fs.fsyncdir(ino).await?;
-    Ok(Reply::Done)
+    Ok(Seen::Nothing)
 }

@@ -3,10 +3,10 @@
 use cofs_face::{Context, FileSystem, HandleId};
 use cofs_types::InodeId;
 
-use super::Answered;
+use super::{Answered, Seen};
 use crate::{
     errno::Errno,
-    reply::Reply,
+    reply::{Reply, Short},
     request::{Operation, ReadOf},
 };
 
@@ -14,46 +14,53 @@ use crate::{
 pub async fn read<F: FileSystem>(fs: &F, ino: InodeId, of: ReadOf, answer: &mut [u8]) -> Answered {
     let room = of.size.min(answer.len());
     let into = answer.get_mut(..room).unwrap_or_default();
-    Ok(Reply::InPlace(fs.read(ino, of.handle, of.offset, into).await?))
+    Ok(Reply::in_place(fs.read(ino, of.handle, of.offset, into).await?))
 }
 
-pub async fn fsync<F: FileSystem>(fs: &F, ino: InodeId, handle: HandleId, data_only: bool) -> Answered {
-    Ok(done(fs.fsync(ino, Some(handle), data_only).await?))
+pub async fn fsync<F: FileSystem>(
+    fs: &F,
+    ino: InodeId,
+    handle: HandleId,
+    data_only: bool,
+) -> Result<Seen, Errno> {
+    fs.fsync(ino, Some(handle), data_only).await?;
+    Ok(Seen::Nothing)
 }
 
 pub async fn operate<F: FileSystem>(
     fs: &F,
     ctx: &Context<'_>,
     ino: InodeId,
-    operation: Operation<'_>,
+    operation: &Operation<'_>,
+    short: &mut Short<'_>,
 ) -> Answered {
     use Operation as Op;
-    Ok(match operation {
-        Op::Open(flags) => Reply::opened(&fs.open(ctx, ino, flags).await?),
+    Ok(match *operation {
+        Op::Open(flags) => short.opened(&fs.open(ctx, ino, flags).await?),
         Op::Create { name, new, flags } => {
             let (entry, opened) = fs.create(ctx, ino, name, new, flags).await?;
-            Reply::created(&entry, &opened)
+            short.created(&entry, &opened)
         }
         Op::Tmpfile { new, flags } => {
             let (entry, opened) = fs.tmpfile(ctx, ino, new, flags).await?;
-            Reply::created(&entry, &opened)
+            short.created(&entry, &opened)
         }
         Op::Write { handle, offset, data, flags } => {
-            Reply::written(fs.write(ino, handle, offset, data, flags).await?)
+            short.written(fs.write(ino, handle, offset, data, flags).await?)
         }
         Op::Release(handle) => done(fs.release(ino, handle).await?),
         Op::Flush(handle) => done(fs.flush(ino, handle).await?),
         Op::Fallocate { handle, mode, offset, len } => {
             done(fs.fallocate(ctx, ino, handle, mode, offset, len).await?)
         }
-        Op::Lseek { handle, offset, whence } => Reply::offset(fs.lseek(ino, handle, offset, whence).await?),
+        Op::Lseek { handle, offset, whence } => short.offset(fs.lseek(ino, handle, offset, whence).await?),
         Op::CopyRange { handle, offset, to, len, wide_answer } => {
-            Reply::copied(fs.copy_range(ctx, (ino, handle, offset), to, len).await?, wide_answer)
+            short.copied(fs.copy_range(ctx, (ino, handle, offset), to, len).await?, wide_answer)
         }
         _ => return Err(Errno(libc::ENOSYS)),
     })
 }
 
 fn done((): ()) -> Reply {
-    Reply::Done
+    Reply::DONE
 }

@@ -8,6 +8,31 @@ pub mod names;
 pub mod whole;
 pub mod xattrs;
 
-use crate::{errno::Errno, reply::Reply};
+use cofs_face::{Space, Stat};
+
+use crate::{
+    errno::Errno,
+    reply::{Reply, Short},
+};
 
 type Answered = Result<Reply, Errno>;
+
+/// What a request came to that can be left while it waits: it borrows nothing from the request's memory, and is laid out once it is there.
+#[derive(Debug)]
+pub enum Seen {
+    Nothing,
+    Attributes(Stat),
+    Statx(Stat),
+    Space(Space),
+}
+
+impl Seen {
+    pub fn lay_out(&self, short: &mut Short<'_>) -> Reply {
+        match self {
+            Self::Nothing => Reply::DONE,
+            Self::Attributes(stat) => short.attributes(stat),
+            Self::Statx(stat) => short.statx(stat),
+            Self::Space(space) => short.space(space),
+        }
+    }
+}

@@ -2,14 +2,14 @@
 
 use cofs_face::FileSystem;
 
-use super::Answered;
-use crate::reply::Reply;
+use super::Seen;
+use crate::errno::Errno;
 
-pub async fn statfs<F: FileSystem>(fs: &F) -> Answered {
-    Ok(Reply::space(&fs.statfs().await?))
+pub async fn statfs<F: FileSystem>(fs: &F) -> Result<Seen, Errno> {
+    Ok(Seen::Space(fs.statfs().await?))
 }
 
-pub async fn syncfs<F: FileSystem>(fs: &F) -> Answered {
+pub async fn syncfs<F: FileSystem>(fs: &F) -> Result<Seen, Errno> {
     fs.syncfs().await?;
-    Ok(Reply::Done)
+    Ok(Seen::Nothing)
 }

@@ -15,12 +15,16 @@ use crate::{
     dispatch::{Answer, Frame},
     errno::Errno,
     memory::{PAGE_BYTES, Pages},
+    reply::{Body, SHORT_BYTES, Short},
     request::Message,
 };
 
 const OP_IN_AT: usize = size_of::<[u8; 128]>();
 const IN_OUT_AT: usize = OP_IN_AT + size_of::<[u8; 128]>();
 const HEADER_BYTES: usize = size_of::<UringReqHeader>();
+/// The place of a short answer: a cache line of its own, in the page of the headers.
+const SHORT_AT: usize = HEADER_BYTES.next_multiple_of(64);
+const _: () = assert!(SHORT_AT + SHORT_BYTES <= PAGE_BYTES);
 
 /// What an entry takes: the kernel wants its headers apart from the payload, and we give them a page.
 pub(crate) fn bytes(transfer_bytes: usize) -> usize {
@@ -62,12 +66,18 @@ impl Entry {
         Addresses { iovecs: [of(&self.header), of(&self.payload)] }
     }
 
-    fn in_out(&self) -> Option<UringEntInOut> {
-        self.header.get(IN_OUT_AT..).and_then(|bytes| Some(UringEntInOut::read_from_prefix(bytes).ok()?.0))
+    /// Copies a short answer from beside the request to where the kernel takes it from: the payload, from which the request borrows until it
+    /// is served.
+    fn put_short(&mut self, len: usize) -> usize {
+        match (self.header.get(SHORT_AT..SHORT_AT + len), self.payload.get_mut(..len)) {
+            (Some(short), Some(place)) => place.copy_from_slice(short),
+            _ => return 0,
+        }
+        len
     }
 
-    fn in_header(&self) -> Option<InHeader> {
-        Some(InHeader::read_from_prefix(&self.header).ok()?.0)
+    fn in_out(&self) -> Option<UringEntInOut> {
+        self.header.get(IN_OUT_AT..).and_then(|bytes| Some(UringEntInOut::read_from_prefix(bytes).ok()?.0))
     }
 
     /// Where `finish` leaves the number to commit.
@@ -75,12 +85,13 @@ impl Entry {
         self.commit_id.clone()
     }
 
-    /// Writes the answer's headers. An entry must be answered to be of use again, so that what needs no answer is answered with EIO.
+    /// Puts the answer where the kernel takes it from. An entry must be answered to be of use again, so that what needs no answer is answered with EIO.
     pub fn finish(&mut self, answer: Option<Answer>) {
-        let unique = self.in_header().map_or(0, |header| header.unique);
+        let unique = self.header().map_or(0, |header| header.unique);
         let answer = answer.unwrap_or(Answer { unique, outcome: Err(Errno(libc::EIO)) });
         let (len, error) = match answer.outcome {
-            Ok(len) => (len, 0),
+            Ok(Body::Short(len)) => (self.put_short(len), 0),
+            Ok(Body::Long(len)) => (len, 0),
             Err(errno) => (0, -errno.0),
         };
         let total = (size_of::<OutHeader>() + len) as u32;
@@ -96,13 +107,19 @@ impl Entry {
 }
 
 impl Frame for Entry {
-    fn message(&self) -> Option<Message<'_>> {
-        let fixed = self.header.get(OP_IN_AT..IN_OUT_AT)?;
-        let payload_bytes = self.in_out()?.payload_sz as usize;
-        Some(Message::from_parts(self.in_header()?, fixed, self.payload.get(..payload_bytes)))
+    fn header(&self) -> Option<InHeader> {
+        Message::header_of(&self.header)
     }
 
-    fn answer(&mut self) -> &mut [u8] {
+    fn parts(&mut self, header: InHeader) -> Option<(Message<'_>, Short<'_>)> {
+        let payload_bytes = self.in_out()?.payload_sz as usize;
+        let (headers, place) = self.header.split_at_mut_checked(SHORT_AT)?;
+        let fixed = headers.get(OP_IN_AT..IN_OUT_AT)?;
+        let message = Message::from_parts(header, fixed, self.payload.get(..payload_bytes));
+        Some((message, Short(place.first_chunk_mut()?)))
+    }
+
+    fn long(&mut self) -> &mut [u8] {
         &mut self.payload
     }
 }
@@ -122,7 +139,13 @@ mod tests {
         entry.header[..40].copy_from_slice(request.as_bytes());
         let in_out = UringEntInOut { commit_id: 77, payload_sz: 3, ..Default::default() };
         entry.header[256..288].copy_from_slice(in_out.as_bytes());
-        entry.finish(Some(Answer { unique: 77, outcome: Ok(5) }));
+        entry.parts(request).unwrap().1.0[..5].copy_from_slice(b"short");
+        entry.finish(Some(Answer { unique: 77, outcome: Ok(Body::Short(5)) }));
+        assert_eq!(entry.payload[..6], *b"short\0");
+        assert_eq!(entry.in_out().unwrap().payload_sz, 5);
+        entry.long()[..6].copy_from_slice(b"longer");
+        entry.finish(Some(Answer { unique: 77, outcome: Ok(Body::Long(5)) }));
+        assert_eq!(entry.payload[..6], *b"longer");
         assert_eq!(entry.header[..16], [21, 0, 0, 0, 0, 0, 0, 0, 77, 0, 0, 0, 0, 0, 0, 0]);
         assert_eq!(entry.in_out().unwrap().payload_sz, 5);
         assert_eq!(entry.commit_id().load(Ordering::Acquire), 77);
@@ -143,14 +166,14 @@ mod tests {
         let mut entry = Entry::new(1 << 17).unwrap();
         let header = InHeader { unique: 5, opcode: opcode::STATFS, len: 40, ..Default::default() };
         entry.header[..40].copy_from_slice(header.as_bytes());
-        let parsed = |entry: &Entry| {
-            let message = entry.message().unwrap();
+        let parsed = |entry: &mut Entry| {
+            let (message, _) = entry.parts(entry.header().unwrap()).unwrap();
             assert_eq!(message.header.unique, 5);
             parse(&message, Dialect { setxattr_ext: true, copies: true }).map(drop)
         };
-        assert_eq!(parsed(&entry), Ok(()));
+        assert_eq!(parsed(&mut entry), Ok(()));
         let in_out = UringEntInOut { payload_sz: u32::MAX, ..Default::default() };
         entry.header[256..288].copy_from_slice(in_out.as_bytes());
-        assert_eq!(parsed(&entry), Err(Errno(libc::EINVAL)));
+        assert_eq!(parsed(&mut entry), Err(Errno(libc::EINVAL)));
     }
 }

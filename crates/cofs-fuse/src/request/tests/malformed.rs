@@ -7,7 +7,7 @@ fn refusal(opcode: u32, len: usize, fixed: &[u8], rest: &[u8], total_extlen: u16
     let header =
         InHeader { len: len as u32, opcode, unique: 9, nodeid: 1, total_extlen, ..Default::default() };
     let bytes = [header.as_bytes(), fixed, rest].concat();
-    let read = parse(&Message::from_bytes(&bytes).unwrap(), EXT).err();
+    let read = parse(&whole(&bytes).unwrap(), EXT).err();
     let mut place = fixed.to_vec();
     place.resize(128, 0xEE);
     let apart = parse(&Message::from_parts(header, &place, Some(rest)), EXT).err();
@@ -54,7 +54,7 @@ fn every_kind_that_is_longer_or_shorter_than_it_says_is_einval() {
         }
         let header = InHeader { len: right as u32 + 1, opcode, nodeid: 1, ..Default::default() };
         let bytes = [header.as_bytes(), &fixed, &rest].concat();
-        assert_eq!(parse(&Message::from_bytes(&bytes).unwrap(), EXT).unwrap_err(), MALFORMED);
+        assert_eq!(parse(&whole(&bytes).unwrap(), EXT).unwrap_err(), MALFORMED);
     }
 }
 
@@ -62,7 +62,7 @@ fn every_kind_that_is_longer_or_shorter_than_it_says_is_einval() {
 fn group(extensions: &[u8], total_extlen: u16) -> Result<Option<u32>, i32> {
     let mut bytes = message(opcode::MKDIR, &[0; 8], &[b"name\0\0\0\0", extensions].concat());
     bytes[36..38].copy_from_slice(&total_extlen.to_ne_bytes());
-    let message = Message::from_bytes(&bytes).unwrap();
+    let message = whole(&bytes).unwrap();
     parse(&message, EXT).map(|_| message.supplementary_group()).map_err(|errno| errno.0)
 }
 
