@@ -234,7 +234,8 @@ pub trait FileSystem: Send + Sync + 'static {
     fn copy_range(&self, ctx: &Context<'_>, from: (InodeId, HandleId, u64), to: (InodeId, HandleId, u64), len: u64) -> impl Future<Output = Answer<u64>> + Send;
 
     // Directories.
-    fn opendir(&self, ctx: &Context<'_>, ino: InodeId) -> impl Future<Output = Answer<OpenedDirectory>> + Send;
+    /// Of `flags`, `no_atime` says something of a directory.
+    fn opendir(&self, ctx: &Context<'_>, ino: InodeId, flags: OpenFlags) -> impl Future<Output = Answer<OpenedDirectory>> + Send;
     /// Entries into `sink`, until it is full.
     fn readdir(&self, ctx: &Context<'_>, ino: InodeId, handle: HandleId, of: ListOf, sink: &mut DirSink<'_>) -> impl Future<Output = Answer<()>> + Send;
     fn releasedir(&self, ino: InodeId, handle: HandleId) -> impl Future<Output = Answer<()>> + Send;

@@ -144,11 +144,11 @@ impl<M: MetadataDriver> FileSystem for Cofs<M> {
         self.do_copy_range(ctx, from, to, len).await
     }
 
-    async fn opendir(&self, ctx: &Context<'_>, ino: InodeId) -> FsResult<OpenedDirectory> {
-        self.do_opendir(ctx, ino).await
+    async fn opendir(&self, ctx: &Context<'_>, ino: InodeId, flags: OpenFlags) -> FsResult<OpenedDirectory> {
+        self.do_opendir(ctx, ino, flags).await
     }
-    async fn readdir(&self, ctx: &Context<'_>, ino: InodeId, _handle: HandleId, of: ListOf, sink: &mut DirSink<'_>) -> FsResult<()> {
-        self.do_readdir(ctx, ino, of, sink).await
+    async fn readdir(&self, ctx: &Context<'_>, ino: InodeId, handle: HandleId, of: ListOf, sink: &mut DirSink<'_>) -> FsResult<()> {
+        self.do_readdir(ctx, ino, handle, of, sink).await
     }
     async fn releasedir(&self, _ino: InodeId, _handle: HandleId) -> FsResult<()> {
         Ok(())

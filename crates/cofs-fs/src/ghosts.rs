@@ -1,5 +1,6 @@
 //! Removed inodes that someone still holds without having them open: a current directory, an `O_PATH`
-//! descriptor. Their last attributes answer fstat(2) until the kernel forgets them.
+//! descriptor. Their last attributes answer fstat(2), take what is set, and have such a directory opened, until the kernel forgets them; a file's bytes are gone, and
+//! its extended attributes.
 //!
 //! Bounded by [`limits::GHOSTS_MAX`]; one that fell out answers `Stale`.
 
@@ -30,6 +31,13 @@ impl Ghosts {
             one.map(|ino| shard.remove(&ino));
         }
         shard.insert(attributes.ino, *attributes);
+    }
+
+    /// Unless the kernel has forgotten it meanwhile.
+    pub(crate) fn change(&self, attributes: &Attributes) {
+        if let Some(ghost) = self.shard(attributes.ino).lock().get_mut(&attributes.ino) {
+            *ghost = *attributes;
+        }
     }
 
     pub(crate) fn get(&self, ino: InodeId) -> Option<Attributes> {

@@ -6,21 +6,50 @@
 //! another has just replaced. (The kernel itself looks up once more when it is told `ESTALE`, but only once. For a file that was plainly removed,
 //! that is enough.)
 //!
+//! Who has bound such a file elsewhere (`mount --bind`), or holds it by `O_PATH`, keeps it as long, too: so many may be here at a time.
+//!
 //! Bounded by [`limits::LINGERING_MAX`]: then the one that has been here longest goes. A crash leaves them in `U`.
 
 use std::{
-    collections::VecDeque,
+    collections::BTreeMap,
     sync::atomic::{AtomicUsize, Ordering},
 };
 
 use cofs_types::{InodeId, limits};
 use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
 
 #[derive(Default)]
 pub(crate) struct Lingering {
-    inodes: Mutex<VecDeque<InodeId>>,
+    inodes: Mutex<Queue>,
     /// How many, so that a forget need not lock while there are none, which is nearly always.
     count: AtomicUsize,
+}
+
+/// Inodes in the order in which they came, any of which may leave.
+#[derive(Default)]
+struct Queue {
+    places: FxHashMap<InodeId, u64>,
+    order: BTreeMap<u64, InodeId>,
+    next: u64,
+}
+
+impl Queue {
+    fn push(&mut self, ino: InodeId) {
+        self.places.insert(ino, self.next);
+        self.order.insert(self.next, ino);
+        self.next += 1;
+    }
+
+    fn pop(&mut self) -> Option<InodeId> {
+        let (_, ino) = self.order.pop_first()?;
+        self.places.remove(&ino);
+        Some(ino)
+    }
+
+    fn remove(&mut self, ino: InodeId) -> bool {
+        self.places.remove(&ino).is_some_and(|place| self.order.remove(&place).is_some())
+    }
 }
 
 impl Lingering {
@@ -28,14 +57,14 @@ impl Lingering {
     #[must_use]
     pub(crate) fn put(&self, ino: InodeId) -> Option<InodeId> {
         let mut inodes = self.inodes.lock();
-        inodes.push_back(ino);
-        let oldest = if inodes.len() > limits::LINGERING_MAX { inodes.pop_front() } else { None };
-        self.count.store(inodes.len(), Ordering::Release);
+        inodes.push(ino);
+        let oldest = if inodes.order.len() > limits::LINGERING_MAX { inodes.pop() } else { None };
+        self.count.store(inodes.order.len(), Ordering::Release);
         oldest
     }
 
     pub(crate) fn has(&self, ino: InodeId) -> bool {
-        self.count.load(Ordering::Acquire) > 0 && self.inodes.lock().contains(&ino)
+        self.count.load(Ordering::Acquire) > 0 && self.inodes.lock().places.contains_key(&ino)
     }
 
     /// Whether `ino` was here; its claim is the caller's to give back.
@@ -44,10 +73,9 @@ impl Lingering {
             return false;
         }
         let mut inodes = self.inodes.lock();
-        let Some(at) = inodes.iter().position(|here| *here == ino) else { return false };
-        inodes.remove(at);
-        self.count.store(inodes.len(), Ordering::Release);
-        true
+        let was_here = inodes.remove(ino);
+        self.count.store(inodes.order.len(), Ordering::Release);
+        was_here
     }
 }
 

@@ -276,10 +276,23 @@ fn noatime_and_o_noatime_leave_the_access_time() {
     assert_eq!(volume.stat(ino).atime, long_ago);
     volume.detach();
     let volume = world.mount();
-    let file = volume.open(ino, OpenFlags { no_atime: true, ..RO });
+    let unseen = OpenFlags { no_atime: true, ..RO };
+    let file = volume.open(ino, unseen);
     assert_eq!(volume.read(ino, file, 0, 3), b"abc");
     volume.close(ino, file);
     assert_eq!(volume.stat(ino).atime, long_ago);
+
+    volume.setattr(InodeId::ROOT, set).unwrap();
+    let list = |flags| {
+        let opened = run(volume.fs.opendir(&CONTEXT, InodeId::ROOT, flags)).unwrap();
+        let of = cofs_fs::ListOf { cookie: 0, with_attributes: false, entries_max: 10 };
+        run(volume.fs.readdir(&CONTEXT, InodeId::ROOT, opened.handle, of, &mut |_| true)).unwrap();
+        (opened.keep_cache, volume.stat(InodeId::ROOT).atime)
+    };
+    assert_eq!(list(unseen), (true, long_ago));
+    // Who may be seen must be: what the kernel has listed before would not tell of it.
+    let (keep_cache, atime) = list(RO);
+    assert!(!keep_cache && atime > long_ago);
 }
 
 #[test]

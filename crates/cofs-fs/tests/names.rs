@@ -2,8 +2,11 @@
 
 mod common;
 
-use cofs_fs::{FileSystem, ListOf, run};
-use cofs_types::{FileKind, FsError, InodeId, NewInode, OpenFlags, RenameMode, XattrMode, XattrName};
+use cofs_fs::{Context, FileSystem, ListOf, run};
+use cofs_types::{
+    Authority, Credentials, FileKind, FsError, InodeId, NewInode, OpenFlags, RenameMode, SetAttributes,
+    SetTime, Timestamp, XattrMode, XattrName,
+};
 use common::*;
 
 #[test]
@@ -57,14 +60,37 @@ fn an_unlinked_object_file_goes_with_its_idle_object() {
 }
 
 #[test]
-fn a_removed_inode_tells_its_last_attributes_until_it_is_forgotten() {
+fn a_removed_inode_tells_its_last_attributes_and_takes_others_until_it_is_forgotten() {
     let volume = World::new().mount();
     let made = run(volume.fs.make(&CONTEXT, InodeId::ROOT, name("d"), new_directory())).unwrap();
     run(volume.fs.rmdir(&CONTEXT, InodeId::ROOT, name("d"))).unwrap();
     let ino = made.attributes.ino;
     assert_eq!((volume.stat(ino).nlink, volume.stat(ino).kind), (0, FileKind::Directory));
+
+    // Whose current directory it is opens it, and sets what he may.
+    run(volume.fs.opendir(&CONTEXT, ino, RO)).unwrap();
+    let long_ago = Timestamp::new(7, 5).unwrap();
+    let change = SetAttributes {
+        permissions: Some(0o2710),
+        gid: Some(9),
+        mtime: Some(SetTime::To(long_ago)),
+        ..SetAttributes::default()
+    };
+    let told = run(volume.fs.setattr(&CONTEXT, ino, None, &change)).unwrap().attributes;
+    assert_eq!((told.permissions, told.gid, told.mtime, told.nlink), (0o2710, 9, long_ago, 0));
+    assert_eq!(volume.stat(ino), told);
+    let another = Credentials { uid: 7, gid: 7, groups: &[], authority: Authority::Unchecked };
+    let refused = run(volume.fs.setattr(&Context { credentials: another, ..CONTEXT }, ino, None, &change));
+    assert!(matches!(refused, Err(FsError::NotPermitted)), "{refused:?}");
+    let attribute = XattrName::new(b"user.a").unwrap();
+    assert!(matches!(run(volume.fs.getxattr(&CONTEXT, ino, attribute)), Err(FsError::NoAttribute)));
+    assert!(run(volume.fs.listxattr(&CONTEXT, ino)).unwrap().is_empty());
+
     assert!(!volume.fs.forget(ino, 1));
     assert!(matches!(run(volume.fs.getattr(ino, None)), Err(FsError::Stale)));
+    assert!(matches!(run(volume.fs.setattr(&CONTEXT, ino, None, &change)), Err(FsError::Stale)));
+    assert!(matches!(run(volume.fs.opendir(&CONTEXT, ino, RO)), Err(FsError::Stale)));
+    assert!(matches!(run(volume.fs.getxattr(&CONTEXT, ino, attribute)), Err(FsError::Stale)));
 }
 
 #[test]
@@ -150,7 +176,7 @@ fn a_link_replaced_by_rename_is_followed_until_it_is_forgotten() {
 
 /// Which files of a listing came without attributes; there must be room for all.
 fn without_attributes(volume: &Volume, directory: InodeId) -> Vec<String> {
-    let opened = run(volume.fs.opendir(&CONTEXT, directory)).unwrap();
+    let opened = run(volume.fs.opendir(&CONTEXT, directory, RO)).unwrap();
     let mut names = Vec::new();
     let mut sink = |entry: cofs_fs::DirEntry<'_>| {
         if entry.entry.is_none() && entry.kind == FileKind::Regular {
@@ -205,7 +231,7 @@ fn a_listing_goes_on_where_it_stopped_and_shows_open_files_as_they_are() {
     volume.write(ino, file, 0, &pattern(INLINE_MAX + 5, 1));
     expected.push("open".into());
     look_at_what_is_listed(&volume);
-    let directory = run(volume.fs.opendir(&CONTEXT, InodeId::ROOT)).unwrap();
+    let directory = run(volume.fs.opendir(&CONTEXT, InodeId::ROOT, RO)).unwrap();
     let (mut names, mut cookie, mut size_open) = (Vec::new(), 0, 0);
     loop {
         let mut room = 7;

@@ -153,7 +153,7 @@ impl Fixture {
 
     fn see_directory(&self, directory: InodeId, seen: &mut String) {
         let fs = &self.volume.fs;
-        let handle = run(fs.opendir(&CONTEXT, directory)).unwrap().handle;
+        let handle = run(fs.opendir(&CONTEXT, directory, RO)).unwrap().handle;
         let mut entries = Vec::new();
         let of = ListOf { cookie: 0, with_attributes: false, entries_max: 1000 };
         let mut sink = |entry: cofs_fs::DirEntry<'_>| {
@@ -311,7 +311,7 @@ whatever_is_cold! {
     read_a_link(1): |f| async { let link = f.volume.fs.lookup(&CONTEXT, InodeId::ROOT, name("link")).await?; f.volume.fs.readlink(link.attributes.ino).await } => |to| format!("{to:?}");
     list(2): |f| async {
         let mut names = 0;
-        let handle = f.volume.fs.opendir(&CONTEXT, f.directory).await?.handle;
+        let handle = f.volume.fs.opendir(&CONTEXT, f.directory, RO).await?.handle;
         let mut sink = |_: cofs_fs::DirEntry<'_>| { names += 1; true };
         let of = ListOf { cookie: 0, with_attributes: true, entries_max: 100 };
         f.volume.fs.readdir(&CONTEXT, f.directory, handle, of, &mut sink).await?;

@@ -63,7 +63,7 @@ fn a_listing_tells_no_attributes_that_only_the_object_has() {
     let (small, other) = volume.create("b");
     // A process that nobody knows is asked by the first file; it looks.
     for round in 0..2 {
-        let opened = run(volume.fs.opendir(&CONTEXT, InodeId::ROOT)).unwrap();
+        let opened = run(volume.fs.opendir(&CONTEXT, InodeId::ROOT, RO)).unwrap();
         let of = ListOf { cookie: 0, with_attributes: true, entries_max: 1000 };
         let mut listed = Vec::new();
         let mut sink = |entry: cofs_fs::DirEntry<'_>| {

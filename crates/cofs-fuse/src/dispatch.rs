@@ -228,7 +228,7 @@ impl<F: FileSystem> Service<F> {
                 xattrs::set(fs, ctx, ino, name, value, mode, kill_set_gid).await
             }
             Op::Removexattr(name) => xattrs::remove(fs, ctx, ino, name).await,
-            Op::Opendir => directories::opendir(fs, ctx, ino, short).await,
+            Op::Opendir(flags) => directories::opendir(fs, ctx, ino, flags, short).await,
             Op::Releasedir(handle) => directories::releasedir(fs, ino, handle).await,
             _ => files::operate(fs, ctx, ino, operation, short).await,
         }
@@ -283,7 +283,7 @@ fn takes_rights(operation: &Operation<'_>) -> bool {
         | Op::Tmpfile { .. }
         | Op::Setxattr { .. }
         | Op::Removexattr(_)
-        | Op::Opendir
+        | Op::Opendir(_)
         | Op::Access { .. } => true,
         Op::Setattr { handle, .. } => handle.is_none(),
         // Asked for by the kernel itself before a write.

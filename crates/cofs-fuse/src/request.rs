@@ -191,7 +191,7 @@ pub enum Operation<'a> {
         room: u32,
     },
     Removexattr(&'a XattrName),
-    Opendir,
+    Opendir(OpenFlags),
     Readdir(ReaddirOf),
     Releasedir(HandleId),
     Access {
@@ -390,7 +390,7 @@ fn making<'a>(code: u32, args: &mut Arguments<'a>) -> Parsed<Operation<'a>> {
             let arg: abi::OpenIn = args.fixed()?;
             Operation::Open(open_flags(arg.flags, arg.open_flags))
         }
-        opcode::OPENDIR => args.fixed::<abi::OpenIn>().map(|_| Operation::Opendir)?,
+        opcode::OPENDIR => Operation::Opendir(open_flags(args.fixed::<abi::OpenIn>()?.flags, 0)),
         opcode::CREATE => {
             let arg: abi::CreateIn = args.fixed()?;
             let new = new(FileKind::Regular, arg.mode, arg.umask);

@@ -245,7 +245,7 @@ impl FileSystemSubject {
         }
         self.listings += 1;
         let with_attributes = self.listings.is_multiple_of(2);
-        let opened = run(self.fs.opendir(&CONTEXT, dir.ino))?;
+        let opened = run(self.fs.opendir(&CONTEXT, dir.ino, RO))?;
         let (mut entries, mut seen, mut cookie) = (Vec::new(), Vec::new(), 0);
         loop {
             let (mut piece, from) = (0, cookie);

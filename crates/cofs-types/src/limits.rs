@@ -69,7 +69,7 @@ pub const OPEN_FILES_MAX: usize = 1 << 20;
 /// Objects kept open after the last close, so that reopening is cheap.
 pub const IDLE_OBJECTS_MAX: usize = 1024;
 /// Replaced files that stay openable until the kernel forgets them.
-pub const LINGERING_MAX: usize = 64;
+pub const LINGERING_MAX: usize = 16_384;
 /// Removed inodes whose last attributes are remembered for those who still hold them.
 pub const GHOSTS_MAX: usize = 65_536;
 /// Directories whose changed times wait in memory to be committed.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use cofs_metadata::{Answer, MetadataDriver, Node};
-use cofs_types::{Credentials, FsError, FsResult, InodeId, SetAttributes, failpoint};
+use cofs_types::{Authority, Credentials, FsError, FsResult, InodeId, SetAttributes, SetTime, failpoint};
 use cofs_wait::here_or_waiting;
 
 use crate::{
@@ -48,9 +48,33 @@ impl<M: MetadataDriver> Cofs<M> {
             if *change == SetAttributes::KILL_SET_ID {
                 here_or_waiting!(self.check_may_kill_set_id(&ctx.credentials, ino))?;
             }
-            here_or_waiting!(self.set_attributes(&ctx.credentials, ino, change))?
+            match here_or_waiting!(self.set_attributes(&ctx.credentials, ino, change)) {
+                Err(FsError::Stale) => return self.set_ghost(&ctx.credentials, ino, change),
+                answer => answer?,
+            }
         };
         self.stat_of(answer).await
+    }
+
+    /// Sets what only those see who still hold the inode that is gone.
+    fn set_ghost(&self, c: &Credentials<'_>, ino: InodeId, change: &SetAttributes) -> FsResult<Stat> {
+        let mut attributes = self.ghosts.get(ino).ok_or(FsError::Stale)?;
+        if c.authority == Authority::Unchecked && c.uid != 0 && c.uid != attributes.uid {
+            return Err(FsError::NotPermitted);
+        }
+        let now = self.metadata.now();
+        let at = |time| match time {
+            SetTime::Now => now,
+            SetTime::To(time) => time,
+        };
+        attributes.permissions = change.permissions.unwrap_or(attributes.permissions);
+        attributes.uid = change.uid.unwrap_or(attributes.uid);
+        attributes.gid = change.gid.unwrap_or(attributes.gid);
+        attributes.atime = change.atime.map_or(attributes.atime, at);
+        attributes.mtime = change.mtime.map_or(attributes.mtime, at);
+        attributes.ctime = change.ctime.unwrap_or(now);
+        self.ghosts.change(&attributes);
+        self.stat_of_ghost(ino)
     }
 
     /// The kernel sends the same request when somebody who may not keep the set-id bits writes to an open file, and

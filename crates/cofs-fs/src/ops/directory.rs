@@ -1,11 +1,12 @@
 //! Directories listed.
 
 use cofs_metadata::{ListedEntry, MetadataDriver, Node, WithNodes};
-use cofs_types::{FileKind, FsError, FsResult, InodeId, Layout};
+use cofs_types::{FileKind, FsError, FsResult, InodeId, Layout, OpenFlags};
 use cofs_wait::{here_or_waiting, unless_it_waits, waiting};
 
 use crate::{
     Cofs, Context, DirEntry, DirSink, Entry, HandleId, ListOf, OpenedDirectory, Validity,
+    handle::Handle,
     listers::{Bring, Brought},
 };
 
@@ -14,25 +15,40 @@ const COOKIE_DOT: u64 = 1;
 const COOKIE_DOT_DOT: u64 = 2;
 
 impl<M: MetadataDriver> Cofs<M> {
-    pub(crate) async fn do_opendir(&self, ctx: &Context<'_>, ino: InodeId) -> FsResult<OpenedDirectory> {
-        let node = here_or_waiting!(self.metadata.node(ino))?.value;
+    pub(crate) async fn do_opendir(
+        &self,
+        ctx: &Context<'_>,
+        ino: InodeId,
+        flags: OpenFlags,
+    ) -> FsResult<OpenedDirectory> {
+        let handle = Handle::new(&flags, self.options.life).id();
+        let node = match here_or_waiting!(self.metadata.node(ino)) {
+            // Somebody's current directory, say, that was removed. It has no entries, which the kernel knows without asking.
+            Err(FsError::Stale)
+                if self.ghosts.get(ino).is_some_and(|ghost| ghost.kind == FileKind::Directory) =>
+            {
+                return Ok(OpenedDirectory { handle, cache: false, keep_cache: false });
+            }
+            node => node?.value,
+        };
         if node.attributes.kind != FileKind::Directory {
             return Err(FsError::NotDirectory);
         }
         self.listers.opens(ctx.pid, ino);
-        let due = self.access_due(&node);
-        Ok(OpenedDirectory { handle: HandleId(0), cache: true, keep_cache: !due })
+        let due = !flags.no_atime && self.access_due(&node);
+        Ok(OpenedDirectory { handle, cache: true, keep_cache: !due })
     }
 
     pub(crate) async fn do_readdir(
         &self,
         ctx: &Context<'_>,
         ino: InodeId,
+        handle: HandleId,
         of: ListOf,
         sink: &mut DirSink<'_>,
     ) -> FsResult<()> {
         let ListOf { cookie, with_attributes, entries_max } = of;
-        if cookie == 0 {
+        if cookie == 0 && !Handle::from_id(handle).no_atime() {
             self.touch_directory(ino).await;
         }
         if cookie < COOKIE_DOT && !sink(dot(b".", ino, COOKIE_DOT)) {

@@ -30,7 +30,10 @@ impl<M: MetadataDriver> Cofs<M> {
         name: &XattrName,
     ) -> FsResult<Bytes> {
         if !is_virtual(name) {
-            return Ok(here_or_waiting!(self.metadata.getxattr(&ctx.credentials, ino, name))?.value);
+            return match here_or_waiting!(self.metadata.getxattr(&ctx.credentials, ino, name)) {
+                Err(FsError::Stale) if self.ghosts.get(ino).is_some() => Err(FsError::NoAttribute),
+                value => Ok(value?.value),
+            };
         }
         match name.as_bytes() {
             INFO => self.info(ino).await,
@@ -76,7 +79,10 @@ impl<M: MetadataDriver> Cofs<M> {
     /// Trusted attributes are not even named to those who may not read them (xattr(7)); the kernel leaves that
     /// to the file system.
     pub(crate) async fn do_listxattr(&self, ctx: &Context<'_>, ino: InodeId) -> FsResult<Bytes> {
-        let names = here_or_waiting!(self.metadata.listxattr(ino))?.value;
+        let names = match here_or_waiting!(self.metadata.listxattr(ino)) {
+            Err(FsError::Stale) if self.ghosts.get(ino).is_some() => Bytes::new(),
+            names => names?.value,
+        };
         if ctx.credentials.uid == 0 || !names.split(|byte| *byte == 0).any(is_trusted) {
             return Ok(names);
         }

@@ -182,7 +182,7 @@ impl FileSystem for Fixed {
         Err(NOT_HERE)
     }
 
-    async fn opendir(&self, _: &Context<'_>, _: InodeId) -> FsResult<OpenedDirectory> {
+    async fn opendir(&self, _: &Context<'_>, _: InodeId, _: OpenFlags) -> FsResult<OpenedDirectory> {
         Ok(OpenedDirectory { handle: HandleId(0), cache: false, keep_cache: false })
     }
 

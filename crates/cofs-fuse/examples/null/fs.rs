@@ -503,7 +503,7 @@ impl FileSystem for NullFs {
         Ok(written as u64)
     }
 
-    async fn opendir(&self, _: &Context<'_>, _: InodeId) -> FsResult<OpenedDirectory> {
+    async fn opendir(&self, _: &Context<'_>, _: InodeId, _: OpenFlags) -> FsResult<OpenedDirectory> {
         Ok(OpenedDirectory { handle: HandleId(0), cache: false, keep_cache: false })
     }
 

@@ -1,7 +1,7 @@
 //! Open directories and their listings.
 
 use cofs_face::{Context, FileSystem, HandleId, ListOf};
-use cofs_types::InodeId;
+use cofs_types::{InodeId, OpenFlags};
 
 use super::{Answered, Seen};
 use crate::{
@@ -14,9 +14,10 @@ pub async fn opendir<F: FileSystem>(
     fs: &F,
     ctx: &Context<'_>,
     ino: InodeId,
+    flags: OpenFlags,
     short: &mut Short<'_>,
 ) -> Answered {
-    Ok(short.opened_directory(&fs.opendir(ctx, ino).await?))
+    Ok(short.opened_directory(&fs.opendir(ctx, ino, flags).await?))
 }
 
 pub async fn readdir<F: FileSystem>(

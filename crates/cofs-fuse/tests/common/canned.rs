@@ -85,7 +85,7 @@ impl FileSystem for Canned {
     async fn fallocate(&self, _: &Context<'_>, _: InodeId, _: HandleId, _: FallocateMode, _: u64, _: u64) -> FsResult<()> { Ok(()) }
     async fn lseek(&self, _: InodeId, _: HandleId, offset: u64, _: SeekWhence) -> FsResult<u64> { Ok(offset) }
     async fn copy_range(&self, _: &Context<'_>, _: (InodeId, HandleId, u64), _: (InodeId, HandleId, u64), len: u64) -> FsResult<u64> { Ok(len) }
-    async fn opendir(&self, _: &Context<'_>, _: InodeId) -> FsResult<OpenedDirectory> { Ok(OpenedDirectory { handle: HandleId(1), cache: false, keep_cache: false }) }
+    async fn opendir(&self, _: &Context<'_>, _: InodeId, _: OpenFlags) -> FsResult<OpenedDirectory> { Ok(OpenedDirectory { handle: HandleId(1), cache: false, keep_cache: false }) }
     async fn readdir(&self, _: &Context<'_>, ino: InodeId, _: HandleId, _: ListOf, sink: &mut DirSink<'_>) -> FsResult<()> {
         let entry = Some(ENTRY(ino));
         while sink(DirEntry { ino, kind: FileKind::Regular, name: b"name", cookie: 1, entry }) {}
