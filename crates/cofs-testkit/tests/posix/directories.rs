@@ -4,11 +4,14 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fs::{self, File},
     mem::MaybeUninit,
-    os::unix::fs::MetadataExt,
+    os::unix::fs::{MetadataExt, PermissionsExt},
     path::Path,
 };
 
-use rustix::fs::{FileType, RawDir, SeekFrom, seek};
+use rustix::{
+    fs::{FileType, Mode, OFlags, RawDir, SeekFrom, openat, seek},
+    io::Errno,
+};
 
 use crate::support::{errno, scratch};
 
@@ -184,4 +187,27 @@ fn the_link_count_of_a_directory_counts_its_subdirectories() {
     fs::remove_dir(a.join("b")).unwrap();
     assert_eq!(links(&a), 2);
     assert_eq!(errno(fs::remove_dir(s.top())), libc::ENOTEMPTY);
+}
+
+/// A current directory that another removes, say.
+#[test]
+fn a_directory_removed_under_somebody_is_still_his_and_empty() {
+    let Some(s) = scratch() else { return };
+    let path = s.dir("d", 0o755);
+    let held = File::open(&path).unwrap();
+    // The server is told that it is gone, and not by a close.
+    let looked_up = openat(&held, ".", OFlags::PATH | OFlags::DIRECTORY, Mode::empty()).unwrap();
+    drop(held);
+    fs::remove_dir(&path).unwrap();
+    let again: File =
+        openat(&looked_up, ".", OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).unwrap().into();
+    // Linux has no such directory to list; for ls(1) that is an end.
+    let mut buffer = vec![MaybeUninit::uninit(); 1024];
+    assert_eq!(RawDir::new(&again, &mut buffer).next().map(Result::err), Some(Some(Errno::NOENT)));
+    again.set_permissions(PermissionsExt::from_mode(0o710)).unwrap();
+    let told = again.metadata().unwrap();
+    assert_eq!((told.mode() & 0o7777, told.nlink()), (0o710, 0));
+    assert_eq!(openat(&again, "f", OFlags::CREATE | OFlags::RDWR, Mode::RUSR).err(), Some(Errno::NOENT));
+    let listed = rustix::fs::flistxattr(&again, &mut [0; 64]);
+    assert_eq!(listed, Ok(0));
 }

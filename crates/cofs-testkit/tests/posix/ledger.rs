@@ -5,10 +5,12 @@ use std::{collections::BTreeSet, fs, path::Path};
 use crate::support::Scratch;
 
 /// Cases that ask [`deviates`]. Each line of the ledger is one of them.
-const CASES: [&str; 3] = [
+const CASES: [&str; 5] = [
     "outsiders_leave_a_set_group_id_bit_without_group_execute",
     "roots_write_takes_set_id_bits_with_the_capabilities",
     "a_stranger_may_change_the_owner_to_nobody_in_particular_while_it_is_written",
+    "a_removed_file_is_opened_again_by_who_holds_its_inode",
+    "times_that_are_set_stay_when_a_mapping_is_written_back",
 ];
 
 /// Whether `case` must come out as the ledger has it: on a mount, if it stands there.

@@ -3,16 +3,22 @@
 use std::{
     fs::{self, File, OpenOptions},
     io::{Read, Write},
-    os::unix::{
-        fs::{FileTypeExt, MetadataExt, OpenOptionsExt, symlink},
-        net::UnixListener,
+    os::{
+        fd::AsRawFd,
+        unix::{
+            fs::{FileTypeExt, MetadataExt, OpenOptionsExt, symlink},
+            net::UnixListener,
+        },
     },
     path::Path,
 };
 
-use rustix::fs::{AtFlags, CWD, FileType, RenameFlags, linkat, mknodat, renameat_with};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, linkat, mknodat, renameat_with};
 
-use crate::support::{errno, scratch};
+use crate::{
+    ledger::deviates,
+    support::{errno, scratch, truncate},
+};
 
 fn rename_with(from: &Path, to: &Path, flags: RenameFlags) -> std::io::Result<()> {
     renameat_with(CWD, from, CWD, to, flags).map_err(Into::into)
@@ -234,4 +240,23 @@ fn a_fifo_passes_bytes_between_its_openers() {
     writer.join().unwrap();
     let flags = libc::O_NONBLOCK;
     assert_eq!(errno(OpenOptions::new().write(true).custom_flags(flags).open(&path)), libc::ENXIO);
+}
+
+#[test]
+fn a_removed_file_is_opened_again_by_who_holds_its_inode() {
+    let Some(s) = scratch() else { return };
+    let case = "a_removed_file_is_opened_again_by_who_holds_its_inode";
+    for size in [10, 300_000] {
+        let path = s.never_opened(&format!("{size}"));
+        truncate(&path, size).unwrap();
+        let held = rustix::fs::open(&path, OFlags::PATH, Mode::empty()).unwrap();
+        fs::remove_file(&path).unwrap();
+        let again = File::open(format!("/proc/self/fd/{}", held.as_raw_fd()));
+        if deviates(&s, case) {
+            assert_eq!(errno(again), libc::ESTALE, "{size} bytes");
+        } else {
+            assert_eq!(again.unwrap().metadata().unwrap().len(), size);
+        }
+        assert_eq!(rustix::fs::fstat(&held).unwrap().st_nlink, 0);
+    }
 }

@@ -6,9 +6,14 @@ use std::{
     path::Path,
 };
 
-use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, XattrFlags, utimensat};
+use rustix::fs::{
+    AtFlags, CWD, Mode, OFlags, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, XattrFlags, utimensat,
+};
 
-use crate::support::{Mapping, nap, scratch};
+use crate::{
+    ledger::deviates,
+    support::{Mapping, nap, scratch},
+};
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct Time(i64, i64);
@@ -167,6 +172,26 @@ fn listing_and_following_move_the_access_time_too() {
 }
 
 #[test]
+fn who_opens_without_access_times_moves_none() {
+    let Some(s) = scratch() else { return };
+    let (file, directory) = (s.file("f", b"x"), s.dir("d", 0o755));
+    for path in [file, directory] {
+        set(&path, (1_000_000_000, 0), (1_000_000_001, 0));
+        let look = |flags| {
+            let opened: File = rustix::fs::open(&path, flags, Mode::empty()).unwrap().into();
+            if path.ends_with("d") {
+                let mut buffer = vec![std::mem::MaybeUninit::uninit(); 1024];
+                assert!(rustix::fs::RawDir::new(&opened, &mut buffer).next().is_some());
+            } else {
+                assert_eq!(opened.read_at(&mut [0], 0).unwrap(), 1);
+            }
+        };
+        assert_eq!(moved(&path, || look(OFlags::RDONLY | OFlags::NOATIME)), "", "{path:?}");
+        assert_eq!(moved(&path, || look(OFlags::RDONLY)), "a", "{path:?}");
+    }
+}
+
+#[test]
 fn a_write_through_a_mapping_moves_the_modification_time() {
     let Some(s) = scratch() else { return };
     for size in [5000, 300_000] {
@@ -212,4 +237,18 @@ fn times_do_not_change_when_the_file_is_closed_or_evicted() {
             "{size} bytes, set before the close"
         );
     }
+}
+
+#[test]
+fn times_that_are_set_stay_when_a_mapping_is_written_back() {
+    let Some(s) = scratch() else { return };
+    let path = s.file("f", &[1; 100]);
+    let file = OpenOptions::new().read(true).write(true).open(&path).unwrap();
+    let mut mapping = Mapping::new(&file, 100);
+    mapping.bytes()[0] = 2;
+    let (atime, mtime) = ((1_000_000_000, 0), (1_000_000_000, 7));
+    set(&path, atime, mtime);
+    mapping.sync();
+    let stayed = times(&path).mtime == Time(mtime.0, mtime.1);
+    assert_eq!(stayed, !deviates(&s, "times_that_are_set_stay_when_a_mapping_is_written_back"));
 }
