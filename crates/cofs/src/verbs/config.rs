@@ -76,7 +76,8 @@ fn change(store: &Path, key: &str, value: &str) -> Done {
     let mut config = locked.config.clone();
     apply(&mut config, &locked.store, key, value)?;
     config.check()?;
-    config.write(&locked.store, config::FILE_NAME)
+    config.with_real_paths(&locked.store).refuse_nested(&locked.store)?;
+    config.rewrite(&locked.store)
 }
 
 fn apply(config: &mut Config, store: &Path, key: &str, value: &str) -> Done {

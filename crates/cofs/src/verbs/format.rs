@@ -67,7 +67,10 @@ pub fn run(args: &Args, form: Format) -> Done {
             .next(format!("cofs config {shown} shows it"))
     })?;
     if form == Format::Table {
-        output::say(format_args!("Formatted. Mount it: cofs mount -d {} DIR", args.store.display()));
+        output::say(format_args!(
+            "Formatted. Mount it: cofs mount -d {} DIR",
+            output::shell_word(&args.store)
+        ));
     }
     Ok(())
 }
