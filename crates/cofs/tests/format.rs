@@ -125,6 +125,21 @@ fn a_directory_that_another_volume_has_taken_meanwhile_is_left_to_it() {
     }
 }
 
+/// One that ended just when it had put its claim there, before it saw that another had been faster.
+#[test]
+fn what_was_there_before_a_claim_stays() {
+    let root = scratch();
+    let [first, second, meta] = ["first", "second", "meta"].map(|name| path_str(&root, name));
+    killed_at("cofs.format.planned", &["format", &first, "--meta", &meta]);
+    run(&["format", &second, "--meta", &meta]);
+    let plan = fs::read_to_string(format!("{first}/formatting.toml")).unwrap();
+    let volume = plan.lines().find_map(|line| line.strip_prefix("uuid = ")).unwrap().trim_matches('"');
+    symlink(format!("format:{volume}:wanted:found:{first}"), format!("{meta}/cofs-claim")).unwrap();
+    run(&["format", &first]);
+    [&first, &second].iter().for_each(|store| drop(run(&["fsck", store])));
+    assert!(fs::symlink_metadata(format!("{meta}/cofs-claim")).is_err());
+}
+
 #[test]
 fn what_others_put_beside_a_half_made_part_stays() {
     let root = scratch();
