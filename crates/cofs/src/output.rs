@@ -111,15 +111,7 @@ pub fn shell_word(path: &Path) -> String {
     match path.to_str() {
         Some(text) if !text.is_empty() && text.bytes().all(|byte| plain(&byte)) => text.to_owned(),
         Some(text) if !text.contains(char::is_control) => format!("'{}'", text.replace('\'', r"'\''")),
-        _ => {
-            let escaped = |byte: u8| match byte {
-                b'\'' | b'\\' => format!("\\{}", char::from(byte)),
-                b' '..=b'~' => char::from(byte).to_string(),
-                _ => format!("\\x{byte:02x}"),
-            };
-            let text: String = path.as_os_str().as_bytes().iter().copied().map(escaped).collect();
-            format!("$'{text}'")
-        }
+        _ => format!("$'{}'", path.as_os_str().as_bytes().escape_ascii()),
     }
 }
 
@@ -169,7 +161,7 @@ mod tests {
             b"-d",
             b"a b",
             b"it's \\ $HOME `x` \"q\" *",
-            b"new\nline'\\\t",
+            b"new\nline'\"\\\t\x7f1",
             b"odd \xff1",
             "ä".as_bytes(),
         ] {

@@ -64,7 +64,7 @@ pub fn run(args: &Args, form: Format) -> Done {
         let shown = args.store.display();
         Failure::from(error)
             .within(format!("{shown} is formatted, but that cannot be told"))
-            .next(format!("cofs config {shown} shows it"))
+            .next(format!("cofs config {} shows it", output::shell_word(&args.store)))
     })?;
     if form == Format::Table {
         output::say(format_args!(

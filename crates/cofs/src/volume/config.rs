@@ -21,6 +21,7 @@ use uuid::Uuid;
 use crate::{
     failure::{Done, Failure, Within},
     mount::mountinfo,
+    output::shell_word,
 };
 
 /// The version this program writes, and the newest it reads.
@@ -267,11 +268,11 @@ fn absent(store: &Path, path: &Path, error: &io::Error) -> Failure {
     }
     if !store.exists() {
         return Failure::new(format!("{shown} does not exist"))
-            .next(format!("make a volume there: cofs format {shown}"));
+            .next(format!("make a volume there: cofs format {}", shell_word(store)));
     }
     if let Some(mounted) = store.canonicalize().ok().and_then(|point| mountinfo::at(&point).ok()?) {
         return Failure::new(format!("{shown} is no store: {} is mounted there", mounted.source.display()))
-            .next(format!("unmount it (cofs umount {shown}) and name its store"));
+            .next(format!("unmount it (cofs umount {}) and name its store", shell_word(store)));
     }
     if super::format::is_half_written(store) {
         return Failure::new(format!(
@@ -285,7 +286,7 @@ fn absent(store: &Path, path: &Path, error: &io::Error) -> Failure {
     }
     Failure::new(format!("{shown} is not a volume: it has no {FILE_NAME}")).next(
         match super::format::refuse_foreign(store) {
-            Ok(()) => format!("make one there: cofs format {shown}"),
+            Ok(()) => format!("make one there: cofs format {}", shell_word(store)),
             Err(_) => "restore that from a copy if it was one, or name the directory of a volume".to_owned(),
         },
     )

@@ -179,9 +179,9 @@ fn refuse_formatted(store: &Path) -> Done {
     if !store.join(config::FILE_NAME).exists() {
         return Ok(());
     }
-    let shown = store.display();
-    Err(Failure::new(format!("{shown} is already a volume"))
-        .next(format!("mount it (cofs mount {shown} DIR), or remove it first if all of it may go")))
+    let word = shell_word(store);
+    Err(Failure::new(format!("{} is already a volume", store.display()))
+        .next(format!("mount it (cofs mount {word} DIR), or remove it first if all of it may go")))
 }
 
 /// A store starts empty: what lies there already would be neither seen nor safe.
