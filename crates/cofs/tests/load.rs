@@ -53,7 +53,12 @@ fn a_pool_that_is_away_is_told_before_anything_is_loaded() {
     let words = [&pool, "not there", "cofs config STORE pool.default.directory=DIR"];
     refused(root.path(), &["load", &store, &dump], 1, &words);
     fs::rename(&away, &pool).unwrap();
-    // One that is there, and cannot be used.
+    // Ones that are there, and cannot be used.
+    let mark = format!("{pool}/cofs-pool.toml");
+    let sound = fs::read_to_string(&mark).unwrap();
+    fs::write(&mark, sound.replace("version = 1", "version = 9")).unwrap();
+    refused(root.path(), &["load", &store, &dump], 1, &[&pool, "pool format 9", "use a newer cofs"]);
+    fs::write(&mark, sound).unwrap();
     let reservations = format!("{pool}/reservations");
     fs::rename(&reservations, &away).unwrap();
     refused(root.path(), &["load", &store, &dump], 1, &[&reservations, "restore it"]);

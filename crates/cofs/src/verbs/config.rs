@@ -102,7 +102,7 @@ fn apply(config: &mut Config, store: &Path, key: &str, value: &str) -> Done {
         Some((pool, "directory")) => {
             let directory = directory(store, value, POOL_MARK, "a pool")?;
             let moved = Pool { directory, ..pool.clone() };
-            refuse_foreign_pool(store, config.uuid, &moved)?;
+            refuse_foreign_pool(store, config.uuid, &moved, "name the directory that was moved")?;
             *pool = moved;
         }
         Some((pool, "tier")) => {

@@ -97,10 +97,11 @@ fn restore(locked: &Locked, file: &Path, input: &mut dyn BufRead) -> Done<Totals
         .next("name a new store, or move that directory away first"));
     }
     for pool in &config.pools {
-        let elsewhere = format!("cofs config STORE pool.{}.directory=DIR", pool.name);
-        parts::refuse_foreign_pool(store, config.uuid, pool).map_err(|failure| {
-            failure.next(format!("all pools must be there: mount it, or say where it is now ({elsewhere})"))
-        })?;
+        let next = format!(
+            "all pools must be there: mount it, or say where it is now (cofs config STORE pool.{}.directory=DIR)",
+            pool.name
+        );
+        parts::refuse_foreign_pool(store, config.uuid, pool, &next)?;
     }
     if let Some(claim) = before {
         take_back(&meta, &claim)?;

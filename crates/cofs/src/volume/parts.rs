@@ -92,8 +92,9 @@ pub fn refuse_foreign(engine: &dyn Engine, config: &Config) -> Done {
     }
 }
 
-/// Refuses a directory that is not this pool of the volume `uuid`, or that this program cannot read.
-pub fn refuse_foreign_pool(store: &Path, uuid: Uuid, pool: &Pool) -> Done {
+/// Refuses a directory that is not this pool of the volume `uuid`, or that this program cannot read; `next` is what to do where it is
+/// another.
+pub fn refuse_foreign_pool(store: &Path, uuid: Uuid, pool: &Pool, next: &str) -> Done {
     let config = pool_config(store, pool);
     let PoolHealth::Failed { errno, why, advice } = Placement::look_at_pool(&config, uuid) else {
         return Ok(());
@@ -101,7 +102,7 @@ pub fn refuse_foreign_pool(store: &Path, uuid: Uuid, pool: &Pool) -> Done {
     let shown = config.directory.display();
     let advice = advice.unwrap_or(match Errno::from_raw_os_error(errno) {
         Errno::ACCESS | Errno::PERM => "do it as its owner or as root",
-        _ => "name the directory that was moved",
+        _ => next,
     });
     Err(Failure::new(format!("cannot take {shown} for the pool {}: {why}", pool.name)).next(advice))
 }
