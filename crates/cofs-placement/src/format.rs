@@ -8,7 +8,7 @@ use uuid::Uuid;
 use crate::{
     PoolConfig,
     boot::boot_id,
-    identity::{self, Identity},
+    identity::{self, Identity, absent_is_well},
     path,
     reservation::{self, ReservationFile},
     store::{At, BackingStore, OpenMode},
@@ -21,6 +21,14 @@ pub fn format(store: &Arc<dyn BackingStore>, config: &PoolConfig, volume: Uuid) 
     lay_out(&**store)
         .and_then(|()| Identity::new(config, volume).write(&**store))
         .map_err(|error| FsError::from_io("format a pool", error))
+}
+
+/// Takes back [`format`], also one that was cut short. `NotEmpty`, and nothing is changed, where there are objects.
+pub fn unformat(store: &Arc<dyn BackingStore>) -> FsResult<()> {
+    let context = |error| FsError::from_io("take back a pool", error);
+    store.attach(&mut |_| Ok(())).map_err(context)?;
+    clear_left_overs(&**store)?;
+    identity::remove(&**store).map_err(context)
 }
 
 /// `Exists` for what is a pool already (whosever), `NotEmpty` for what holds anything else.
@@ -47,10 +55,6 @@ fn refuse_what_is_used(store: &dyn BackingStore) -> FsResult<()> {
 
 /// Removes what a format that was cut short left, if it holds no object.
 fn clear_left_overs(store: &dyn BackingStore) -> FsResult<()> {
-    let absent_is_well = |result: io::Result<()>| match result {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        other => other,
-    };
     absent_is_well(store.remove_directory(At::root(path::OBJECTS))).map_err(|_| FsError::NotEmpty)?;
     absent_is_well(store.remove_file(At::root(reservation::FILE)))
         .map_err(|error| FsError::from_io("format a pool", error))

@@ -9,7 +9,7 @@ use std::{
     io::{self, Read, Write},
 };
 
-use cofs_types::limits;
+use cofs_types::{is_as_good_as_empty_with, limits};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -41,7 +41,7 @@ pub enum Mismatch {
     /// There is none: not formatted, or not mounted.
     Absent,
     Foreign,
-    Newer(u32),
+    Newer(i64),
     Malformed(String),
 }
 
@@ -100,12 +100,15 @@ impl Identity {
         let text = read(store, root)?;
         #[derive(Deserialize)]
         struct Version {
-            version: u32,
+            version: i64,
         }
         let malformed = |error: toml::de::Error| Mismatch::Malformed(error.message().to_owned());
         let Version { version } = toml::from_str(&text).map_err(malformed)?;
-        if version > VERSION {
+        if version > i64::from(VERSION) {
             return Err(Mismatch::Newer(version));
+        }
+        if version < 1 {
+            return Err(Mismatch::Malformed(format!("version {version} does not exist")));
         }
         let found: Self = toml::from_str(&text).map_err(malformed)?;
         let same = found.volume == self.volume && found.pool == self.pool;
@@ -115,10 +118,7 @@ impl Identity {
     /// Writes it durably; the directory is a pool from the rename on.
     pub fn write(&self, store: &dyn BackingStore) -> io::Result<()> {
         let text = toml::to_string(self).map_err(io::Error::other)?;
-        match store.remove_file(At::root(FILE_NEW)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
+        absent_is_well(store.remove_file(At::root(FILE_NEW)))?;
         let mut file = store.open(At::root(FILE_NEW), OpenMode::CreateNew)?;
         store.admit(Operation::Write)?;
         file.write_all(text.as_bytes())?;
@@ -129,10 +129,23 @@ impl Identity {
     }
 }
 
-/// Whether `name` may stand in a directory that is to become a pool: what a file system is born with, and
+/// Whether `name` may stand in a directory that is to become a pool: what takes nothing from its being empty, and
 /// what a format that was cut short leaves.
 pub fn harmless(name: &[u8]) -> bool {
-    name == b"lost+found" || name == FILE_NEW.as_bytes()
+    is_as_good_as_empty_with(name) || name == FILE_NEW.as_bytes()
+}
+
+/// Takes back [`Identity::write`], also one that was cut short.
+pub fn remove(store: &dyn BackingStore) -> io::Result<()> {
+    [FILE, FILE_NEW].iter().try_for_each(|name| absent_is_well(store.remove_file(At::root(name))))
+}
+
+/// What is to be removed may be gone already.
+pub fn absent_is_well(removed: io::Result<()>) -> io::Result<()> {
+    match removed {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
 }
 
 fn read(store: &dyn BackingStore, root: Option<&File>) -> Result<String, Mismatch> {

@@ -80,6 +80,12 @@ impl Placement {
         format::format(&directory(config), config, volume)
     }
 
+    /// Takes back [`format_pool`](Self::format_pool), also one that was cut short; anything else in the directory stays.
+    /// `NotEmpty`, and nothing is changed, where there are objects.
+    pub fn unformat_pool(config: &PoolConfig) -> FsResult<()> {
+        format::unformat(&directory(config))
+    }
+
     /// Whether a directory holds this pool of `volume`, in a format that this program reads; nothing is changed.
     pub fn look_at_pool(config: &PoolConfig, volume: Uuid) -> PoolHealth {
         let store: Arc<dyn BackingStore> = Arc::new(ReadOnlyStore::new(directory(config)));

@@ -5,6 +5,7 @@
 //! draws a random number; values are parsed once, at the edge, and believed afterwards.
 
 mod attributes;
+mod claim;
 mod credentials;
 mod error;
 mod failpoint;
@@ -17,6 +18,7 @@ pub mod size;
 mod time;
 
 pub use attributes::{Attributes, FileKind, NewInode, SetAttributes, SetTime};
+pub use claim::{CLAIM, CLAIM_NEW, is_as_good_as_empty_with};
 pub use credentials::{Authority, Credentials};
 pub use error::{FsError, FsResult};
 pub use failpoint::{arm as arm_failpoint, failpoint};

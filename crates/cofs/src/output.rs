@@ -4,6 +4,8 @@
 use std::{
     fmt,
     io::{self, Write},
+    os::unix::ffi::OsStrExt,
+    path::Path,
 };
 
 use serde_json::Value;
@@ -102,6 +104,17 @@ pub fn printable(text: &str) -> String {
         .collect()
 }
 
+/// A path as one word of a line for a shell, which is never taken for an option.
+pub fn shell_word(path: &Path) -> String {
+    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"/._-+=:,@%".contains(byte);
+    let path = if path.as_os_str().as_bytes().starts_with(b"-") { &Path::new(".").join(path) } else { path };
+    match path.to_str() {
+        Some(text) if !text.is_empty() && text.bytes().all(|byte| plain(&byte)) => text.to_owned(),
+        Some(text) if !text.contains(char::is_control) => format!("'{}'", text.replace('\'', r"'\''")),
+        _ => format!("$'{}'", path.as_os_str().as_bytes().escape_ascii()),
+    }
+}
+
 fn columns(rows: &[[String; 2]]) -> String {
     let width = rows.iter().map(|[name, _]| name.chars().count()).max().unwrap_or(0);
     rows.iter().map(|[name, value]| format!("{name:<width$}  {value}\n")).collect()
@@ -137,6 +150,28 @@ mod tests {
     fn comma_separated_values_are_quoted() {
         let rows = [["a,b".to_owned(), "c \"d\"".to_owned()], ["e".to_owned(), "f".to_owned()]];
         assert_eq!(comma_separated(&rows), "name,value\n\"a,b\",\"c \"\"d\"\"\"\ne,f\n");
+    }
+
+    #[test]
+    fn a_path_is_one_word_for_a_shell() {
+        use std::{ffi::OsStr, process::Command};
+        for bytes in [
+            &b"/srv/a-b_1.x"[..],
+            b"",
+            b"-d",
+            b"a b",
+            b"it's \\ $HOME `x` \"q\" *",
+            b"new\nline'\"\\\t\x7f1",
+            b"odd \xff1",
+            "ä".as_bytes(),
+        ] {
+            let word = shell_word(Path::new(OsStr::from_bytes(bytes)));
+            assert!(!word.contains(char::is_control), "{word:?}");
+            let told = Command::new("bash").args(["-c", &format!("printf %s {word}")]).output().unwrap();
+            assert_eq!(told.stdout.strip_prefix(b"./").unwrap_or(&told.stdout), bytes, "{word}");
+        }
+        assert_eq!(shell_word(Path::new("/srv/a-b_1.x")), "/srv/a-b_1.x");
+        assert_eq!(shell_word(Path::new("-d")), "./-d");
     }
 
     #[test]

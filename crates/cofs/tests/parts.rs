@@ -16,6 +16,9 @@ fn a_newer_or_malformed_configuration_is_refused_by_every_verb() {
     let sound = fs::read_to_string(&config).unwrap();
     for (text, word) in [
         (sound.replace("format_version = 1", "format_version = 2"), "newer"),
+        (sound.replace("format_version = 1", "format_version = 99999999999"), "newer"),
+        (sound.replace("\"pool\"", "\"meta/pool\""), "lie in one another"),
+        (sound.replace("\"pool\"", "\"\""), "contains the store"),
         (sound.replace("uuid", "you-you-id"), "malformed"),
         (sound[..sound.len() / 2].to_owned(), "malformed"),
         (String::new(), "malformed"),
@@ -173,6 +176,8 @@ fn a_directory_is_taken_for_a_pool_only_as_a_mount_would() {
     let setting = format!("pool.a.directory={moved}");
     for (text, words) in [
         (sound.replace("version = 1", "version = 9"), ["pool format 9", "use a newer cofs"]),
+        (sound.replace("version = 1", "version = 99999999999"), ["pool format 9", "use a newer cofs"]),
+        (sound.replace("version = 1", "version = 0"), ["version 0 does not exist", "restore it from a copy"]),
         (sound.replace("volume", "column"), ["malformed", "restore it from a copy"]),
         (sound[..sound.len() / 2].to_owned(), ["malformed", "restore it from a copy"]),
         (sound.replace("pool = 0", "pool = 1"), ["another volume or pool", "name the directory"]),
@@ -183,6 +188,45 @@ fn a_directory_is_taken_for_a_pool_only_as_a_mount_would() {
     fs::write(&mark, sound).unwrap();
     run(&["config", &store, &setting]);
     run(&["fsck", &store]);
+}
+
+#[test]
+fn parts_that_were_moved_into_one_another_are_refused() {
+    let root = scratch();
+    let (store, one, two) = (path_str(&root, "store"), path_str(&root, "one"), path_str(&root, "two"));
+    run(&["format", &store, "--pool", &format!("a={one}"), "--pool", &format!("b={two}")]);
+    fs::rename(&one, format!("{two}/inner")).unwrap();
+    fs::rename(format!("{store}/meta"), format!("{two}/objects/meta")).unwrap();
+    let linked = path_str(&root, "linked");
+    symlink(&two, &linked).unwrap();
+    let words = [&two, "lie in one another", "a directory of its own"];
+    for setting in [
+        format!("pool.a.directory={two}/inner"),
+        format!("pool.a.directory={linked}/inner"),
+        format!("meta={two}/objects/meta"),
+    ] {
+        refused(root.path(), &["config", &store, &setting], 1, &words);
+    }
+}
+
+#[test]
+fn a_change_leaves_the_configuration_where_it_is_and_whose_it_is() {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+    let root = scratch();
+    let store = format(&root);
+    let (config, real) = (Path::new(&store).join("cofs.toml"), root.path().join("real.toml"));
+    fs::rename(&config, &real).unwrap();
+    symlink(&real, &config).unwrap();
+    fs::set_permissions(&real, fs::Permissions::from_mode(0o640)).unwrap();
+    let is_root = rustix::process::geteuid().is_root();
+    if is_root {
+        chown(&real, Some(65_534), Some(65_534)).unwrap();
+    }
+    run(&["config", &store, "pool.default.tier=flash"]);
+    assert!(config.is_symlink() && fs::read_to_string(&real).unwrap().contains("flash"));
+    let now = fs::metadata(&real).unwrap();
+    assert_eq!(now.mode() & 0o7777, 0o640);
+    assert!(!is_root || (now.uid(), now.gid()) == (65_534, 65_534));
 }
 
 #[test]

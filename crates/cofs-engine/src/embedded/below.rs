@@ -46,7 +46,7 @@ const ROOM_BYTES: u64 = 2 * TABLE_BYTES;
 const REMOVED_MAX: usize = 1 << 14;
 
 /// Names of tables in the making.
-const NEW_PREFIX: &str = "new-table-";
+pub(super) const NEW_PREFIX: &str = "new-table-";
 
 pub(super) struct Below {
     db: Arc<DB>,

@@ -21,7 +21,7 @@ use rustix::io::Errno;
 use super::{error::from_errno, manifest::CURRENT};
 use crate::EngineError;
 
-const PREFIX: &str = "doubtful-";
+pub(super) const PREFIX: &str = "doubtful-";
 
 /// Keeps tables, in the order in which they were handed over. Best effort, as the disk fails.
 pub(super) fn keep(directory: &Path, tables: &[PathBuf]) {

@@ -20,7 +20,7 @@ use crate::EngineError;
 
 /// RocksDB's pointer to its manifest: there once, and as long as, a database is.
 pub(super) const CURRENT: &str = "CURRENT";
-const NOTE: &str = "manifest-length";
+pub(super) const NOTE: &str = "manifest-length";
 
 /// Notes the manifest's length when it goes: after the database.
 pub(super) struct NotesLength(pub(super) PathBuf);

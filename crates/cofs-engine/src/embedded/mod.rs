@@ -28,6 +28,7 @@ mod background;
 mod below;
 mod doubt;
 mod error;
+mod files;
 mod impatient;
 mod intake;
 mod log;
@@ -41,8 +42,9 @@ mod removals;
 mod reserve;
 
 use std::{
+    io,
     ops::ControlFlow,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{Arc, OnceLock},
     time::Duration,
 };
@@ -99,6 +101,16 @@ impl EmbeddedEngine {
     /// EUCLEAN (damaged), or that of the failure below.
     pub fn open(options: &EmbeddedOptions) -> Result<Self, EngineError> {
         open::open(options)
+    }
+
+    /// Whether a directory is a store's, of whatever version and however sound.
+    pub fn is_in(directory: &Path) -> bool {
+        open::is_marked(directory)
+    }
+
+    /// Removes the files of a store that nobody has open, or of one that was never completed; anything else in its directory stays.
+    pub fn remove(directory: &Path) -> io::Result<()> {
+        files::remove(directory)
     }
 
     fn check_writable(&self) -> Result<(), EngineError> {

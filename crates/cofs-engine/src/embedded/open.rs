@@ -11,10 +11,12 @@ use std::{
     ffi::OsString,
     fs::{self, File},
     io::{self, Write},
+    os::unix::ffi::OsStrExt,
     path::Path,
     sync::Arc,
 };
 
+use cofs_types::is_as_good_as_empty_with;
 use rocksdb::{Cache, ColumnFamilyDescriptor, DB, DEFAULT_COLUMN_FAMILY_NAME, Options, ReadOptions};
 use rustix::io::Errno;
 
@@ -33,8 +35,8 @@ use super::{
 };
 use crate::EngineError;
 
-const MARKER: &str = "cofs-engine";
-const MARKER_NEW: &str = "cofs-engine.new";
+pub(super) const MARKER: &str = "cofs-engine";
+pub(super) const MARKER_NEW: &str = "cofs-engine.new";
 const MARKER_PREFIX: &str = "cofs engine, rocksdb, version ";
 /// Without a journal.
 const VERSION_BEFORE: u32 = 1;
@@ -299,9 +301,17 @@ fn check_marker(directory: &Path, text: &str) -> Result<u32, EngineError> {
 
 fn is_empty(directory: &Path) -> Result<bool, EngineError> {
     let entries = fs::read_dir(directory).and_then(Iterator::collect::<io::Result<Vec<_>>>);
-    // A marker whose writing was cut short.
-    let half = |entry: &fs::DirEntry| entry.file_name() == MARKER_NEW;
-    Ok(entries.map_err(|e| at(directory, &e))?.iter().all(half))
+    // A marker whose writing was cut short is nothing, either.
+    let is_nothing = |entry: &fs::DirEntry| {
+        let name = entry.file_name();
+        name == MARKER_NEW || is_as_good_as_empty_with(name.as_bytes())
+    };
+    Ok(entries.map_err(|e| at(directory, &e))?.iter().all(is_nothing))
+}
+
+/// Whether a directory has the marker of a store, of whatever version.
+pub(super) fn is_marked(directory: &Path) -> bool {
+    fs::read_to_string(directory.join(MARKER)).is_ok_and(|text| text.starts_with(MARKER_PREFIX))
 }
 
 fn write_marker(directory: &Path, version: u32) -> io::Result<()> {

@@ -76,7 +76,8 @@ fn change(store: &Path, key: &str, value: &str) -> Done {
     let mut config = locked.config.clone();
     apply(&mut config, &locked.store, key, value)?;
     config.check()?;
-    config.write(&locked.store, config::FILE_NAME)
+    config.with_real_paths(&locked.store).refuse_nested(&locked.store)?;
+    config.rewrite(&locked.store)
 }
 
 fn apply(config: &mut Config, store: &Path, key: &str, value: &str) -> Done {
@@ -101,7 +102,7 @@ fn apply(config: &mut Config, store: &Path, key: &str, value: &str) -> Done {
         Some((pool, "directory")) => {
             let directory = directory(store, value, POOL_MARK, "a pool")?;
             let moved = Pool { directory, ..pool.clone() };
-            refuse_foreign_pool(store, config.uuid, &moved)?;
+            refuse_foreign_pool(store, config.uuid, &moved, "name the directory that was moved")?;
             *pool = moved;
         }
         Some((pool, "tier")) => {

@@ -64,10 +64,13 @@ pub fn run(args: &Args, form: Format) -> Done {
         let shown = args.store.display();
         Failure::from(error)
             .within(format!("{shown} is formatted, but that cannot be told"))
-            .next(format!("cofs config {shown} shows it"))
+            .next(format!("cofs config {} shows it", output::shell_word(&args.store)))
     })?;
     if form == Format::Table {
-        output::say(format_args!("Formatted. Mount it: cofs mount -d {} DIR", args.store.display()));
+        output::say(format_args!(
+            "Formatted. Mount it: cofs mount -d {} DIR",
+            output::shell_word(&args.store)
+        ));
     }
     Ok(())
 }

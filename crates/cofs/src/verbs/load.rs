@@ -7,18 +7,19 @@ use std::{
     sync::Arc,
 };
 
-use cofs_engine::Engine;
+use cofs_engine::{EmbeddedEngine, Engine};
 use cofs_namespace::{
     check::Checker,
     dump::{Totals, load},
 };
-use cofs_types::FsError;
+use cofs_types::{CLAIM, FsError, failpoint};
 
 use crate::{
     failure::{Done, Failure, Within},
     output,
     progress::Progress,
     volume::{
+        claim::{Claim, Work},
         config::{self, INLINE_MAX_DEFAULT},
         format::{self, Plan},
         lock::Purpose,
@@ -83,31 +84,63 @@ fn make(store: &Path, file: &Path, input: &mut dyn BufRead) -> Done<Totals> {
 
 /// The metadata of a volume that has lost them.
 fn restore(locked: &Locked, file: &Path, input: &mut dyn BufRead) -> Done<Totals> {
-    let meta = locked.config.meta_directory(&locked.store);
-    if !parts::is_empty(&meta)? {
-        let shown = locked.store.display();
+    let Locked { store, config, .. } = locked;
+    let meta = config.meta_directory(store);
+    let before = Claim::find(&meta).filter(|claim| claim.volume == config.uuid);
+    let is_half_loaded = before.as_ref().is_some_and(|claim| claim.is_held_for(Work::Load));
+    if EmbeddedEngine::is_in(&meta) && !is_half_loaded {
         return Err(Failure::new(format!(
-            "{shown} is already a volume, and has its metadata in {}",
+            "{} is already a volume, and has its metadata in {}",
+            store.display(),
             meta.display()
         ))
         .next("name a new store, or move that directory away first"));
     }
+    for pool in &config.pools {
+        let next = format!(
+            "all pools must be there: mount it, or say where it is now (cofs config STORE pool.{}.directory=DIR)",
+            pool.name
+        );
+        parts::refuse_foreign_pool(store, config.uuid, pool, &next)?;
+    }
+    if let Some(claim) = before {
+        take_back(&meta, &claim)?;
+    }
+    let claim = Claim::stake(&meta, Work::Load, config.uuid, store, &[CLAIM])?;
+    failpoint("cofs.load.claimed");
+    let loaded = fill_lost(locked, file, input);
+    failpoint("cofs.load.filled");
+    let Ok(totals) = loaded else {
+        // What cannot be taken back is half loaded, and told to be so.
+        let _ = take_back(&meta, &claim);
+        return loaded;
+    };
+    claim.release().map_err(|error| Failure::io("cannot change", &meta, &error))?;
+    Ok(totals)
+}
+
+/// Removes what was loaded beside a claim.
+fn take_back(meta: &Path, claim: &Claim) -> Done {
+    if claim.is_held_for(Work::Load) {
+        parts::remove_metadata(meta)?;
+    }
+    claim.withdraw().map_err(|error| Failure::io("cannot change", meta, &error))
+}
+
+fn fill_lost(locked: &Locked, file: &Path, input: &mut dyn BufRead) -> Done<Totals> {
+    let Locked { store, config, .. } = locked;
     let mut totals = Totals::default();
-    let made = parts::make_metadata(&locked.store, &locked.config, &mut |engine| {
+    parts::make_metadata(store, config, &mut |engine| {
         totals = fill(engine, file, input)?;
-        match Checker::new(&**engine).options().within(file.display())?.hash_key == locked.config.hash_key.0 {
+        match Checker::new(&**engine).options().within(file.display())?.hash_key == config.hash_key.0 {
             true => Ok(()),
             false => Err(parts::foreign_metadata()
                 .within(file.display())
                 .next("load a dump of this volume, or name a new store")),
         }
-    });
-    if made.is_err() {
-        parts::remove_files(&meta);
-    }
-    made?;
+    })?;
     // What the pools hold beyond these metadata may be all that is left of some files: fsck tells of it.
-    parts::open_placement(&locked.store, &locked.config)
+    parts::open_placement(store, config)
         .and_then(|placement| placement.disown_left_behind())
         .within("pools")?;
     Ok(totals)

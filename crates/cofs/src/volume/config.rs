@@ -8,8 +8,9 @@
 //! here they are what lost metadata would be made again with (`cofs load`).
 
 use std::{
-    fs::{self, File},
+    fs::{self, File, Metadata},
     io::{self, Write},
+    os::unix::fs::{MetadataExt, fchown},
     path::{Component, Path, PathBuf},
 };
 
@@ -18,8 +19,9 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::{
-    failure::{Done, Failure},
+    failure::{Done, Failure, Within},
     mount::mountinfo,
+    output::shell_word,
 };
 
 /// The version this program writes, and the newest it reads.
@@ -93,7 +95,7 @@ impl TryFrom<String> for HashKey {
 /// The one field that is read before it is known what the others mean.
 #[derive(Deserialize)]
 struct VersionOnly {
-    format_version: u32,
+    format_version: i64,
 }
 
 impl Config {
@@ -101,7 +103,10 @@ impl Config {
     pub fn read(store: &Path) -> Done<Self> {
         let path = store.join(FILE_NAME);
         let text = fs::read_to_string(&path).map_err(|error| absent(store, &path, &error))?;
-        Self::parse(&text).map_err(|failure| failure.within(path.display()))
+        let whole = std::path::absolute(store).map_err(|error| Failure::io("cannot reach", store, &error))?;
+        Self::parse(&text)
+            .and_then(|config| config.refuse_nested(&whole).map(|()| config))
+            .within(path.display())
     }
 
     /// Parses the text of a `cofs.toml` and checks what it says.
@@ -115,7 +120,7 @@ impl Config {
             })
         };
         let version = toml::from_str::<VersionOnly>(text).map_err(malformed)?.format_version;
-        if version > FORMAT_VERSION {
+        if version > i64::from(FORMAT_VERSION) {
             return Err(Failure::new(format!(
                 "format version {version} is newer than this cofs understands ({FORMAT_VERSION})"
             ))
@@ -162,12 +167,56 @@ impl Config {
         pools.chain([self.meta.as_path()]).try_for_each(refuse_no_text)
     }
 
+    /// Refuses parts that lie in one another or around the store, as far as their names tell: they may lie in the store.
+    pub fn refuse_nested(&self, store: &Path) -> Done {
+        let pools = self.pools.iter().map(|pool| (store.join(&pool.directory), pool.name.as_str()));
+        let parts: Vec<_> =
+            std::iter::once((self.meta_directory(store), "the metadata")).chain(pools).collect();
+        if let Some((path, name)) = parts.iter().find(|(path, _)| store.starts_with(path)) {
+            return Err(Failure::new(format!("{} ({name}) contains the store", path.display()))
+                .next("give it a directory of its own"));
+        }
+        for (at, (path, name)) in parts.iter().enumerate() {
+            let other = parts
+                .iter()
+                .skip(at + 1)
+                .find(|(other, _)| other.starts_with(path) || path.starts_with(other));
+            if let Some((other, other_name)) = other {
+                return Err(Failure::new(format!(
+                    "{} ({name}) and {} ({other_name}) lie in one another",
+                    path.display(),
+                    other.display()
+                ))
+                .next("give each a directory of its own"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The same with the links on the way to its parts followed, where they are there.
+    pub fn with_real_paths(&self, store: &Path) -> Self {
+        let real =
+            |directory: &Path| store.join(directory).canonicalize().unwrap_or_else(|_| store.join(directory));
+        let pools = self.pools.iter().map(|pool| Pool { directory: real(&pool.directory), ..pool.clone() });
+        Self { meta: real(&self.meta), pools: pools.collect(), ..self.clone() }
+    }
+
     /// Replaces `STORE/NAME` as a whole and durably.
     pub fn write(&self, store: &Path, name: &str) -> Done {
+        self.write_to(&store.join(name))
+    }
+
+    /// The same with the configuration that was read from `store`: where a link led there, what it leads to.
+    pub fn rewrite(&self, store: &Path) -> Done {
+        let path = store.join(FILE_NAME);
+        let real = path.canonicalize().map_err(|error| Failure::io("cannot reach", &path, &error))?;
+        self.write_to(&real)
+    }
+
+    fn write_to(&self, path: &Path) -> Done {
         let text = toml::to_string_pretty(self)
             .map_err(|error| Failure::new(format!("the configuration cannot be written down: {error}")))?;
-        let path = store.join(name);
-        replace(&path, &text).map_err(|error| Failure::io("cannot write", &path, &error))
+        replace(path, &text).map_err(|error| Failure::io("cannot write", path, &error))
     }
 
     /// The metadata's directory.
@@ -219,17 +268,17 @@ fn absent(store: &Path, path: &Path, error: &io::Error) -> Failure {
     }
     if !store.exists() {
         return Failure::new(format!("{shown} does not exist"))
-            .next(format!("make a volume there: cofs format {shown}"));
+            .next(format!("make a volume there: cofs format {}", shell_word(store)));
     }
     if let Some(mounted) = store.canonicalize().ok().and_then(|point| mountinfo::at(&point).ok()?) {
         return Failure::new(format!("{shown} is no store: {} is mounted there", mounted.source.display()))
-            .next(format!("unmount it (cofs umount {shown}) and name its store"));
+            .next(format!("unmount it (cofs umount {}) and name its store", shell_word(store)));
     }
     if super::format::is_half_written(store) {
         return Failure::new(format!(
             "{shown} is only half formatted: an earlier cofs format was interrupted"
         ))
-        .next(format!("run it again: cofs format {shown}"));
+        .next(format!("run it again: {}", super::format::again(store)));
     }
     if let Some(whole) = volume_around(store) {
         return Failure::new(format!("{shown} lies in a volume's store"))
@@ -237,7 +286,7 @@ fn absent(store: &Path, path: &Path, error: &io::Error) -> Failure {
     }
     Failure::new(format!("{shown} is not a volume: it has no {FILE_NAME}")).next(
         match super::format::refuse_foreign(store) {
-            Ok(()) => format!("make one there: cofs format {shown}"),
+            Ok(()) => format!("make one there: cofs format {}", shell_word(store)),
             Err(_) => "restore that from a copy if it was one, or name the directory of a volume".to_owned(),
         },
     )
@@ -253,14 +302,17 @@ pub fn temporary(path: &Path) -> PathBuf {
     path.with_extension("new")
 }
 
+/// The file keeps its mode, and its owner where we may give it away.
 fn replace(path: &Path, text: &str) -> io::Result<()> {
+    let before = fs::symlink_metadata(path).ok();
     let temporary = temporary(path);
     // What an interrupted change has left; a link there must not lead us to write another file.
     match fs::remove_file(&temporary) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    let written = write_durably(&temporary, text).and_then(|()| fs::rename(&temporary, path));
+    let written =
+        write_durably(&temporary, text, before.as_ref()).and_then(|()| fs::rename(&temporary, path));
     if written.is_err() {
         let _ = fs::remove_file(&temporary);
     }
@@ -268,8 +320,12 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
     sync_parent(path)
 }
 
-fn write_durably(path: &Path, text: &str) -> io::Result<()> {
+fn write_durably(path: &Path, text: &str, like: Option<&Metadata>) -> io::Result<()> {
     let mut file = File::create_new(path)?;
+    if let Some(like) = like {
+        let _ = fchown(&file, Some(like.uid()), Some(like.gid()));
+        file.set_permissions(like.permissions())?;
+    }
     file.write_all(text.as_bytes())?;
     file.sync_all()
 }

@@ -1,36 +1,42 @@
 //! Making a volume.
 //!
-//! Order: the lock is taken; everything is checked; the plan is written down as `STORE/formatting.toml`;
-//! pools and metadata are made; the plan becomes `STORE/cofs.toml` by a rename. So a store is a volume, or
-//! is recognisably half made (the next `format` clears it away), or is untouched. A `format` that fails
-//! takes back what it made.
+//! Order: the lock is taken; everything is checked; the store is [claimed](super::claim), and the plan written down as
+//! `STORE/formatting.toml`; the directories of the metadata and the pools are claimed; they are made; the plan becomes `STORE/cofs.toml` by
+//! a rename; the claims go. So a store is a volume, or is recognisably half made (the next `format` clears it away, by its claims), or is
+//! untouched. A `format` that fails takes back what it made.
 
 use std::{
-    ffi::OsStr,
+    ffi::OsString,
     fs, io,
-    os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
     sync::Arc,
 };
 
 use cofs_engine::Engine;
 
-use cofs_types::failpoint;
+use cofs_types::{CLAIM, failpoint};
 use rustix::fs::{Access, access};
 use uuid::Uuid;
 
 use super::{
-    config::{self, Config, FORMAT_VERSION, HashKey, Pool, Tier, relative_to_store},
+    claim::{Claim, Work, make_directory, no_directory, refuse_used},
+    config::{self, Config, FORMAT_VERSION, HashKey, INLINE_MAX_DEFAULT, Pool, Tier, relative_to_store},
     lock::{self, Purpose, StoreLock},
     parts,
 };
-use crate::failure::{Done, Failure, Within};
+use crate::{
+    failure::{Done, Failure, Within},
+    output::shell_word,
+};
 
 /// The plan, as long as it is being carried out.
 const PLAN: &str = "formatting.toml";
+/// What a store may hold that is to be formatted: the lock, a claim, and a plan that was not written to its end, when nothing had been made yet.
+const KNOWN: [&str; 3] = [lock::FILE_NAME, CLAIM, "formatting.new"];
 /// Where the metadata goes unless told otherwise.
 const META_DEFAULT: &str = "meta";
-/// The pool of a volume formatted without `--pool`.
+/// The pool of a volume formatted without `--pool`, and where it goes.
+const POOL_NAME_DEFAULT: &str = "default";
 const POOL_DEFAULT: &str = "pool";
 
 /// A pool asked for.
@@ -55,6 +61,33 @@ pub fn is_half_written(store: &Path) -> bool {
     store.join(PLAN).exists() && !store.join(config::FILE_NAME).exists()
 }
 
+/// The line that begins anew what was interrupted, with the parts that were asked for.
+pub fn again(store: &Path) -> String {
+    let mut line = format!("cofs format {}", shell_word(store));
+    let plan = fs::read_to_string(store.join(PLAN)).ok().and_then(|text| Config::parse(&text).ok());
+    let Some(Config { inline_max, meta, pools, .. }) = plan else { return line };
+    let mut add = |option: &str, value: OsString| {
+        line += &format!(" {option} {}", shell_word(Path::new(&value)));
+    };
+    for Pool { name, directory, tier, .. } in pools {
+        if directory != Path::new(POOL_DEFAULT) {
+            let mut value = OsString::from(format!("{name}="));
+            value.push(store.join(directory));
+            if tier == Tier::Flash {
+                value.push(",tier=flash");
+            }
+            add("--pool", value);
+        }
+    }
+    if meta != Path::new(META_DEFAULT) {
+        add("--meta", store.join(meta).into());
+    }
+    if inline_max != INLINE_MAX_DEFAULT {
+        add("--inline-max", inline_max.to_string().into());
+    }
+    line
+}
+
 /// What fills the metadata of a new volume; it may correct the configuration.
 pub type Fill<'a> = &'a mut dyn FnMut(&Arc<dyn Engine>, &mut Config) -> Done;
 
@@ -65,12 +98,11 @@ pub fn format(plan: &Plan) -> Done<(PathBuf, Config)> {
 
 /// Makes a volume that `fill` gives its metadata.
 pub fn format_with(plan: &Plan, fill: Fill<'_>) -> Done<(PathBuf, Config)> {
-    let made_store = make_directory(&plan.store)?;
-    let store =
-        plan.store.canonicalize().map_err(|error| Failure::io("cannot reach", &plan.store, &error))?;
+    let store = absolute(&plan.store)?;
+    refuse_inside(&store, &store)?;
+    let made_store = make_directory(&store)?;
     let outcome = format_store(plan, &store, fill);
     if outcome.is_err() && made_store {
-        let _ = fs::remove_file(store.join(lock::FILE_NAME));
         let _ = fs::remove_dir(&store);
     }
     outcome.map(|config| (store, config))
@@ -81,97 +113,127 @@ fn format_store(plan: &Plan, store: &Path, fill: Fill<'_>) -> Done<Config> {
     refuse_foreign(store)?;
     access(store, Access::WRITE_OK | Access::EXEC_OK)
         .map_err(|errno| Failure::io("cannot make a volume in", store, &errno.into()))?;
-    let _lock = StoreLock::take(store, Purpose::Change)?;
+    let had_lock = store.join(lock::FILE_NAME).exists();
+    let lock = StoreLock::take(store, Purpose::Change)?;
+    let outcome = format_locked(plan, store, fill);
+    // That of a volume which another has made meanwhile stays.
+    if outcome.is_err() && !had_lock && refuse_formatted(store).is_ok() {
+        lock.remove(store);
+    }
+    outcome
+}
+
+fn format_locked(plan: &Plan, store: &Path, fill: Fill<'_>) -> Done<Config> {
     refuse_formatted(store)?;
-    clear_half_written(store)?;
+    let former = clear_half_written(store)?;
     let mut config = lay_out(plan, store)?;
     config.check()?;
+    if let Some(claim) = former {
+        claim.release().map_err(|error| Failure::io("cannot change", store, &error))?;
+    }
+    let outcome = carry_out(store, &mut config, fill);
+    // What cannot be taken back is half made, and told to be so.
+    if outcome.is_ok() || take_back(store, &config).is_ok() {
+        let _ = fs::remove_file(store.join(PLAN));
+        // One that stays does not matter any more.
+        directories(store, &config).filter_map(|at| claim_of(&at, config.uuid)).for_each(|claim| {
+            let _ = claim.release();
+        });
+    }
+    outcome.map(|()| config)
+}
+
+fn carry_out(store: &Path, config: &mut Config, fill: Fill<'_>) -> Done {
+    Claim::stake(store, Work::Format, config.uuid, store, &[&KNOWN[..], &[PLAN]].concat())?;
+    failpoint("cofs.format.begun");
     config.write(store, PLAN)?;
     failpoint("cofs.format.planned");
-    let mut made = Vec::new();
-    let built = build(store, &mut config, fill, &mut made);
-    let finish = built.and_then(|()| config.write(store, PLAN)).and_then(|()| {
-        failpoint("cofs.format.made");
-        let end = store.join(config::FILE_NAME);
-        fs::rename(store.join(PLAN), &end)
-            .and_then(|()| config::sync_parent(&end))
-            .map_err(|error| Failure::io("cannot write", &end, &error))
-    });
-    if finish.is_err() {
-        take_back(store, &config);
-        // Of what lies outside the store, only this.
-        made.iter().for_each(|directory| drop(fs::remove_dir(directory)));
+    for directory in directories(store, config).filter(|directory| directory != store) {
+        Claim::stake(&directory, Work::Format, config.uuid, store, &[CLAIM])?;
     }
-    finish.map(|()| config)
+    failpoint("cofs.format.claimed");
+    build(store, config, fill)?;
+    config.write(store, PLAN)?;
+    failpoint("cofs.format.made");
+    let (plan, end) = (store.join(PLAN), store.join(config::FILE_NAME));
+    fs::rename(&plan, &end)
+        // What is taken back must not be a volume before that.
+        .and_then(|()| config::sync_parent(&end).inspect_err(|_| drop(fs::rename(&end, &plan))))
+        .map_err(|error| Failure::io("cannot write", &end, &error))?;
+    failpoint("cofs.format.named");
+    Ok(())
+}
+
+/// All that are claimed: those of the pools and of the metadata, and the store.
+fn directories(store: &Path, config: &Config) -> impl Iterator<Item = PathBuf> {
+    let pools = config.pools.iter().map(|pool| store.join(&pool.directory));
+    pools.chain([config.meta_directory(store), store.to_owned()]).collect::<Vec<_>>().into_iter()
+}
+
+/// The claim of a `format` of this very volume.
+fn claim_of(directory: &Path, volume: Uuid) -> Option<Claim> {
+    Claim::find(directory).filter(|claim| claim.work == Work::Format && claim.volume == volume)
 }
 
 fn refuse_formatted(store: &Path) -> Done {
     if !store.join(config::FILE_NAME).exists() {
         return Ok(());
     }
-    let shown = store.display();
-    Err(Failure::new(format!("{shown} is already a volume"))
-        .next(format!("mount it (cofs mount {shown} DIR), or remove it first if all of it may go")))
+    let word = shell_word(store);
+    Err(Failure::new(format!("{} is already a volume", store.display()))
+        .next(format!("mount it (cofs mount {word} DIR), or remove it first if all of it may go")))
 }
 
 /// A store starts empty: what lies there already would be neither seen nor safe.
 pub fn refuse_foreign(store: &Path) -> Done {
-    if is_half_written(store) {
-        return Ok(());
-    }
-    // A format that was killed while it wrote its plan had not made anything yet.
-    let unfinished = config::temporary(Path::new(PLAN));
-    match first_entry(store, &[unfinished.as_os_str()])? {
-        None => Ok(()),
-        Some(found) => Err(Failure::new(format!("{} is not empty: it holds {found}", store.display()))
-            .next("name a directory that is empty or does not exist")),
-    }
+    if is_half_written(store) { Ok(()) } else { refuse_used(store, &KNOWN) }
 }
 
-/// The first entry of a directory that is neither the lock nor the file system's own, nor among `known`.
-fn first_entry(directory: &Path, known: &[&OsStr]) -> Done<Option<String>> {
-    let entries = fs::read_dir(directory).map_err(|error| Failure::io("cannot read", directory, &error))?;
-    for entry in entries {
-        let name = entry.map_err(|error| Failure::io("cannot read", directory, &error))?.file_name();
-        if name != lock::FILE_NAME && name != "lost+found" && !known.contains(&name.as_os_str()) {
-            return Ok(Some(crate::output::printable(&name.to_string_lossy())));
-        }
-    }
-    Ok(None)
-}
-
-fn clear_half_written(store: &Path) -> Done {
+/// Clears away what an interrupted `format` has made in other places than the store, whose plan and claim stay until the next ones take
+/// their place; the claim is returned.
+fn clear_half_written(store: &Path) -> Done<Option<Claim>> {
     let path = store.join(PLAN);
-    let text = match fs::read_to_string(&path) {
-        Ok(text) => text,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+    let plan = match fs::read_to_string(&path) {
+        // Written whole or not at all, so what does not parse was not written by us.
+        Ok(text) => Some(Config::parse(&text).within(path.display())?),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
         Err(error) => return Err(Failure::io("cannot read", &path, &error)),
     };
-    // Written whole or not at all, so what does not parse was not written by us.
-    let plan = Config::parse(&text).within(path.display())?;
-    tracing::info!(store = %store.display(), "clearing away what an interrupted format left");
-    take_back(store, &plan);
-    Ok(())
+    if let Some(plan) = &plan {
+        tracing::info!(store = %store.display(), "clearing away what an interrupted format left");
+        take_back(store, plan)?;
+    }
+    // Without a plan it is ours if it was staked here: we have the lock.
+    let is_ours =
+        |claim: &Claim| claim.store == store || plan.as_ref().is_some_and(|plan| plan.uuid == claim.volume);
+    Ok(Claim::find(store).filter(is_ours))
 }
 
-/// Removes what [`build`] made of `config`: nothing that was there before, as directories start empty.
-fn take_back(store: &Path, config: &Config) {
-    let meta = config.meta_directory(store);
-    parts::remove_files(&meta);
-    remove_if_ours(store, &meta);
+/// Removes the parts that were made of `config`, which is what stands beside a claim of its own.
+fn take_back(store: &Path, config: &Config) -> Done {
+    let clear = |directory: &Path, remove: &dyn Fn() -> Done| match claim_of(directory, config.uuid) {
+        Some(claim) => {
+            if claim.is_held_for(Work::Format) {
+                remove()?;
+            }
+            claim.withdraw().map_err(|error| Failure::io("cannot change", directory, &error))
+        }
+        None => Ok(()),
+    };
     for pool in &config.pools {
         let directory = store.join(&pool.directory);
-        parts::unformat_pool(&directory, config.uuid);
-        remove_if_ours(store, &directory);
+        clear(&directory, &|| {
+            parts::unformat_pool(store, pool)
+                .within(directory.display())
+                .map_err(|failure| failure.next("move away what is in it"))
+        })?;
     }
-    let _ = fs::remove_file(store.join(PLAN));
-}
-
-/// Directories inside the store were made by us; others may have been there before.
-fn remove_if_ours(store: &Path, directory: &Path) {
-    if directory.starts_with(store) {
-        let _ = fs::remove_dir(directory);
-    }
+    let meta = config.meta_directory(store);
+    clear(&meta, &|| parts::remove_metadata(&meta))?;
+    // One in the store that was made, and not claimed yet.
+    let inside = |directory: &PathBuf| directory != store && directory.starts_with(store);
+    directories(store, config).filter(inside).for_each(|directory| drop(fs::remove_dir(directory)));
+    Ok(())
 }
 
 fn lay_out(plan: &Plan, store: &Path) -> Done<Config> {
@@ -187,26 +249,28 @@ fn lay_out(plan: &Plan, store: &Path) -> Done<Config> {
     }
     if pools.is_empty() {
         let directory = store.join(POOL_DEFAULT);
-        pools.push(Pool { id: 0, name: "default".to_owned(), directory, tier: Tier::default() });
-    }
-    refuse_nested(store, &meta, &pools)?;
-    for directory in pools.iter().map(|pool| &pool.directory).chain([&meta]) {
-        refuse_used(directory)?;
+        pools.push(Pool { id: 0, name: POOL_NAME_DEFAULT.to_owned(), directory, tier: Tier::default() });
     }
     for pool in &mut pools {
         pool.directory = relative_to_store(store, &pool.directory);
     }
-    Ok(Config {
+    let config = Config {
         format_version: FORMAT_VERSION,
         uuid: Uuid::new_v4(),
         inline_max: plan.inline_max,
         hash_key: HashKey(Uuid::new_v4().into_bytes()),
         meta: relative_to_store(store, &meta),
         pools,
-    })
+    };
+    config.refuse_nested(store)?;
+    for directory in directories(store, &config).filter(|directory| directory != store) {
+        refuse_inside(store, &directory)?;
+        refuse_unfit(&directory)?;
+    }
+    Ok(config)
 }
 
-/// The absolute path of a directory whose last part need not exist yet.
+/// The real path of a directory whose last part need not exist yet.
 fn absolute(path: &Path) -> Done<PathBuf> {
     let reach = |path: &Path| path.canonicalize().map_err(|error| Failure::io("cannot reach", path, &error));
     if path.exists() {
@@ -219,68 +283,30 @@ fn absolute(path: &Path) -> Done<PathBuf> {
     }
 }
 
-/// The parts of a volume must not lie in one another (but may lie in the store).
-fn refuse_nested(store: &Path, meta: &Path, pools: &[Pool]) -> Done {
-    let mut seen: Vec<(&Path, &str)> = vec![(meta, "the metadata")];
-    seen.extend(pools.iter().map(|pool| (pool.directory.as_path(), pool.name.as_str())));
-    if let Some((path, name)) = seen.iter().find(|(path, _)| store.starts_with(path)) {
-        return Err(Failure::new(format!("{} ({name}) contains the store", path.display()))
-            .next("give it a directory of its own"));
-    }
-    for (at, (path, name)) in seen.iter().enumerate() {
-        let other =
-            seen.iter().skip(at + 1).find(|(other, _)| other.starts_with(path) || path.starts_with(other));
-        if let Some((other, other_name)) = other {
-            return Err(Failure::new(format!(
-                "{} ({name}) and {} ({other_name}) lie in one another",
-                path.display(),
-                other.display()
-            ))
-            .next("give each a directory of its own"));
+/// A volume's directories must not lie in another's.
+fn refuse_inside(store: &Path, directory: &Path) -> Done {
+    let mut above = directory.ancestors().skip(1).filter(|above| *above != store);
+    match above.find_map(|above| Some((above, parts::part_in(above)?))) {
+        None => Ok(()),
+        Some((above, what)) => {
+            Err(Failure::new(format!("{} lies in {}, which is {what}", directory.display(), above.display()))
+                .next("name a directory outside of that"))
         }
     }
-    Ok(())
 }
 
-fn refuse_used(directory: &Path) -> Done {
-    if !directory.exists() {
-        return Ok(());
-    }
-    if !directory.is_dir() {
-        return Err(no_directory(directory));
-    }
-    match first_entry(directory, &[])? {
-        None => Ok(()),
-        Some(found) => Err(Failure::new(format!("{} is not empty: it holds {found}", directory.display()))
-            .next("name a directory that is empty or does not exist")),
+/// Refuses what a part cannot be made of, before anything is changed.
+fn refuse_unfit(directory: &Path) -> Done {
+    match directory.symlink_metadata() {
+        Err(_) => Ok(()),
+        Ok(_) if !directory.is_dir() => Err(no_directory(directory)),
+        Ok(_) => refuse_used(directory, &[]),
     }
 }
 
-/// Makes one directory, for us alone; `false` if it was there.
-fn make_directory(path: &Path) -> Done<bool> {
-    match fs::DirBuilder::new().mode(0o700).create(path) {
-        Ok(()) => Ok(true),
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => Ok(false),
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(no_directory(path)),
-        Err(error) => Err(Failure::io("cannot make the directory", path, &error)),
-    }
-}
-
-fn no_directory(path: &Path) -> Failure {
-    Failure::new(format!("{} is not a directory", path.display()))
-        .next("name a directory that is empty or does not exist")
-}
-
-/// `made` gets the directories that were not there.
-fn build(store: &Path, config: &mut Config, fill: Fill<'_>, made: &mut Vec<PathBuf>) -> Done {
-    let mut make = |directory: &Path| {
-        let new = make_directory(directory)?;
-        made.extend(new.then(|| directory.to_owned()));
-        Done::Ok(())
-    };
+fn build(store: &Path, config: &mut Config, fill: Fill<'_>) -> Done {
     for pool in &config.pools {
         let directory = store.join(&pool.directory);
-        make(&directory)?;
         parts::format_pool(store, config, pool).within(format!(
             "pool `{}` in {}",
             pool.name,
@@ -289,7 +315,6 @@ fn build(store: &Path, config: &mut Config, fill: Fill<'_>, made: &mut Vec<PathB
     }
     failpoint("cofs.format.pools");
     let meta = config.meta_directory(store);
-    make(&meta)?;
     let before = config.clone();
     parts::make_metadata(store, &before, &mut |engine| fill(engine, config))
         .within(format!("metadata in {}", meta.display()))

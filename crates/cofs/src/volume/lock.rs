@@ -18,7 +18,7 @@ use std::{
     io::{self, Write},
     os::{
         fd::OwnedFd,
-        unix::fs::{FileExt, OpenOptionsExt},
+        unix::fs::{FileExt, MetadataExt, OpenOptionsExt},
     },
     path::{Path, PathBuf},
     sync::mpsc::{RecvTimeoutError, Sender, channel},
@@ -105,12 +105,36 @@ impl StoreLock {
     /// Takes the lock of `store`, or says who has it.
     pub fn take(store: &Path, purpose: Purpose) -> Done<Self> {
         let path = store.join(FILE_NAME);
-        let file = match purpose {
-            Purpose::Change => open_to_write(&path),
-            Purpose::Look => open_to_look(store, &path),
-        };
-        let file = file.map_err(|error| cannot_open(&path, purpose, &error))?;
-        Self::take_file(store, &path, file, purpose)
+        loop {
+            let file = match purpose {
+                Purpose::Change => open_to_write(&path),
+                Purpose::Look => open_to_look(store, &path),
+            };
+            let file = file.map_err(|error| cannot_open(&path, purpose, &error))?;
+            let lock = Self::take_file(store, &path, file, purpose)?;
+            // One that was removed meanwhile keeps nobody out.
+            if !lock.is_removed() {
+                return Ok(lock);
+            }
+        }
+    }
+
+    /// Gives it up together with its file, in a store that is to be as it was found.
+    pub fn remove(mut self, store: &Path) {
+        // From here on another may put his own in its place.
+        self.stop_heart();
+        let _ = fs::remove_file(store.join(FILE_NAME));
+    }
+
+    fn is_removed(&self) -> bool {
+        self.file.metadata().map_or(true, |file| file.nlink() == 0)
+    }
+
+    fn stop_heart(&mut self) {
+        if let Some((stop, heart)) = self.heart.take() {
+            drop(stop);
+            let _ = heart.join();
+        }
     }
 
     /// Goes on with the lock of a process that has ended: flock(2) belongs to the open file, of which `held` is a descriptor.
@@ -266,10 +290,7 @@ fn refuse_living(store: &Path, path: &Path, trust: Trust, beat: Duration) -> Don
 
 impl Drop for StoreLock {
     fn drop(&mut self) {
-        if let Some((stop, heart)) = self.heart.take() {
-            drop(stop);
-            let _ = heart.join();
-        }
+        self.stop_heart();
         if self.purpose == Purpose::Change {
             // An empty record tells other hosts that nobody need be waited for. If it cannot be written they wait. The file
             // keeps its block: on a full file system the next holder would not get one.
@@ -463,6 +484,18 @@ mod tests {
         assert_eq!(read_record(&store.path().join(FILE_NAME)), None);
         drop(StoreLock::take(store.path(), Purpose::Change).unwrap());
         assert_eq!(words(), None);
+    }
+
+    #[test]
+    fn a_lock_that_was_removed_keeps_nobody_out_and_is_held_by_nobody() {
+        let store = tempfile::tempdir().unwrap();
+        let held = StoreLock::take(store.path(), Purpose::Change).unwrap();
+        fs::remove_file(store.path().join(FILE_NAME)).unwrap();
+        assert!(held.is_removed());
+        let next = StoreLock::take(store.path(), Purpose::Change).unwrap();
+        assert!(!next.is_removed());
+        next.remove(store.path());
+        assert_eq!(fs::read_dir(store.path()).unwrap().count(), 0);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! `STORE/cofs.toml` says what it is made of; `STORE/lock` keeps others out; the metadata and the pools lie
 //! in the store or where the configuration says.
 
+pub mod claim;
 pub mod compare;
 pub mod config;
 pub mod format;

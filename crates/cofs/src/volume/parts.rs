@@ -1,6 +1,6 @@
 //! Making and opening the parts of a volume: the engine, the name space, the pools.
 
-use std::{fs, io, path::Path, sync::Arc, time::UNIX_EPOCH};
+use std::{io, path::Path, sync::Arc, time::UNIX_EPOCH};
 
 use cofs_engine::{EmbeddedEngine, EmbeddedOptions, Engine, EngineError, OverlayEngine};
 use cofs_namespace::{Namespace, VolumeOptions, check::Checker};
@@ -12,8 +12,15 @@ use rustix::{
 };
 use uuid::Uuid;
 
-use super::config::{Config, Pool, Tier};
-use crate::failure::{Done, Failure, remedy};
+use super::{
+    claim::{Claim, Work},
+    config::{self, Config, Pool, Tier},
+    format::is_half_written,
+};
+use crate::{
+    failure::{Done, Failure, remedy},
+    output::shell_word,
+};
 
 /// What tells a pool's directory, and whose it is.
 pub const POOL_MARK: &str = "cofs-pool.toml";
@@ -36,27 +43,25 @@ pub fn format_pool(store: &Path, config: &Config, pool: &Pool) -> FsResult<()> {
     Placement::format_pool(&pool_config(store, pool), config.uuid)
 }
 
-/// Takes back [`format_pool`], if the directory holds a pool of this very volume. Objects stay: there are none
-/// in a pool that was never used.
-pub fn unformat_pool(directory: &Path, volume: Uuid) {
-    if !is_pool_of(directory, volume) {
-        return;
-    }
-    let _ = fs::remove_dir(directory.join("objects"));
-    remove_files(directory);
+/// Takes back [`format_pool`], also one that was cut short. Objects stay: there are none in a pool that was never used.
+pub fn unformat_pool(store: &Path, pool: &Pool) -> FsResult<()> {
+    Placement::unformat_pool(&pool_config(store, pool))
 }
 
-/// Whether a directory holds a pool of this very volume.
-pub fn is_pool_of(directory: &Path, volume: Uuid) -> bool {
-    fs::read_to_string(directory.join(POOL_MARK)).is_ok_and(|text| text.contains(&volume.to_string()))
+/// Takes back [`make_metadata`], also one that was cut short.
+pub fn remove_metadata(directory: &Path) -> Done {
+    EmbeddedEngine::remove(directory).map_err(|error| Failure::io("cannot empty", directory, &error))
 }
 
-/// Removes the regular files in `directory`, and nothing below it.
-pub fn remove_files(directory: &Path) {
-    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
-        if entry.file_type().is_ok_and(|kind| kind.is_file()) {
-            let _ = fs::remove_file(entry.path());
-        }
+/// What a directory is to a volume, as its marks tell: a new one must not lie below.
+pub fn part_in(directory: &Path) -> Option<&'static str> {
+    let is_there = |name: &str| directory.join(name).symlink_metadata().is_ok_and(|entry| !entry.is_dir());
+    match () {
+        () if is_there(config::FILE_NAME) || is_half_written(directory) => Some("a volume's store"),
+        () if is_there(POOL_MARK) => Some("a volume's pool"),
+        () if EmbeddedEngine::is_in(directory) => Some("a volume's metadata directory"),
+        () if Claim::find(directory).is_some() => Some("being made a part of a volume"),
+        () => None,
     }
 }
 
@@ -87,8 +92,9 @@ pub fn refuse_foreign(engine: &dyn Engine, config: &Config) -> Done {
     }
 }
 
-/// Refuses a directory that is not this pool of the volume `uuid`, or that this program cannot read.
-pub fn refuse_foreign_pool(store: &Path, uuid: Uuid, pool: &Pool) -> Done {
+/// Refuses a directory that is not this pool of the volume `uuid`, or that this program cannot read; `next` is what to do where it is
+/// another.
+pub fn refuse_foreign_pool(store: &Path, uuid: Uuid, pool: &Pool, next: &str) -> Done {
     let config = pool_config(store, pool);
     let PoolHealth::Failed { errno, why, advice } = Placement::look_at_pool(&config, uuid) else {
         return Ok(());
@@ -96,7 +102,7 @@ pub fn refuse_foreign_pool(store: &Path, uuid: Uuid, pool: &Pool) -> Done {
     let shown = config.directory.display();
     let advice = advice.unwrap_or(match Errno::from_raw_os_error(errno) {
         Errno::ACCESS | Errno::PERM => "do it as its owner or as root",
-        _ => "name the directory that was moved",
+        _ => next,
     });
     Err(Failure::new(format!("cannot take {shown} for the pool {}: {why}", pool.name)).next(advice))
 }
@@ -106,12 +112,15 @@ pub fn foreign_metadata() -> Failure {
     Failure::new("these are another volume's: their hash_key is not that of cofs.toml")
 }
 
-/// Whether a directory is missing or holds nothing.
-pub fn is_empty(directory: &Path) -> Done<bool> {
-    match fs::read_dir(directory) {
-        Ok(mut entries) => Ok(entries.next().is_none()),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(true),
-        Err(error) => Err(Failure::io("cannot read", directory, &error)),
+/// Refuses metadata of which only a part was loaded.
+fn refuse_half_loaded(meta: &Path) -> Done {
+    match Claim::find(meta).filter(|claim| claim.is_held_for(Work::Load)) {
+        Some(Claim { store, .. }) => Err(Failure::new(format!(
+            "the metadata in {} are only half loaded: an earlier cofs load was interrupted",
+            meta.display()
+        ))
+        .next(format!("run it again: cofs load {} FILE", shell_word(&store)))),
+        _ => Ok(()),
     }
 }
 
@@ -125,16 +134,22 @@ fn engine_options(store: &Path, config: &Config) -> EmbeddedOptions {
 fn create_engine(store: &Path, config: &Config) -> Done<EmbeddedEngine> {
     let mut options = engine_options(store, config);
     options.create = true;
-    EmbeddedEngine::open(&options).map_err(engine_failure)
+    EmbeddedEngine::open(&options).map_err(|error| {
+        let next =
+            error.advice.or(error.errno.and_then(|errno| remedy(&io::Error::from_raw_os_error(errno))));
+        next.into_iter().fold(Failure::new(&*error.what), Failure::next)
+    })
 }
 
 /// The volume's engine.
 pub fn open_engine(store: &Path, config: &Config) -> Done<EmbeddedEngine> {
+    refuse_half_loaded(&config.meta_directory(store))?;
     EmbeddedEngine::open(&engine_options(store, config)).map_err(engine_failure)
 }
 
 /// The volume's engine, as it is now; nothing below is changed.
 pub fn open_engine_read_only(store: &Path, config: &Config) -> Done<EmbeddedEngine> {
+    refuse_half_loaded(&config.meta_directory(store))?;
     let mut options = engine_options(store, config);
     options.read_only = true;
     EmbeddedEngine::open(&options).map_err(engine_failure)

@@ -60,6 +60,7 @@ use self::{
 pub(super) use self::{
     drain::{Drain, THREAD as DRAIN_THREAD},
     memtable::Memtable,
+    segment::NAME_PREFIX,
 };
 use super::{KeyShape, Poison, error::from_errno};
 use crate::{Batch, Bytes, Change, EngineError, EngineHealth, Guard, Outcome};

@@ -34,7 +34,7 @@ const MAGIC: &[u8; 8] = b"cofsjrn1";
 const HEADER_BYTES: usize = 36;
 /// Where the records begin.
 const RECORDS_AT: u64 = 64;
-const NAME_PREFIX: &str = "journal-";
+pub(in crate::embedded) const NAME_PREFIX: &str = "journal-";
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Header {
