@@ -19,7 +19,7 @@ pub struct Cli {
     #[arg(long, global = true, value_enum, value_name = "FORMAT", default_value_t)]
     pub output: Format,
 
-    /// Which messages go to standard error: error, warn, info, debug, trace, or a filter for each module.
+    /// Which messages go to standard error: error, warn, info, debug, trace, off, or a filter for each module (cofs_fs=debug).
     #[arg(long, global = true, env = "COFS_LOG", value_name = "FILTER", default_value = "warn")]
     pub log: String,
 
@@ -60,12 +60,12 @@ impl Cli {
             Verb::Info(args) => verbs::info::run(args, self.output).map(done),
             Verb::Fsck(args) => verbs::fsck::run(args, self.output, progress),
             Verb::Gc(args) => verbs::gc::run(args, self.output, progress).map(done),
-            Verb::Dump(args) => verbs::dump::run(args, progress).map(done),
+            Verb::Dump(args) => verbs::dump::run(args, self.output, progress).map(done),
             Verb::Load(args) => verbs::load::run(args, progress).map(done),
             Verb::Bench(args) => verbs::bench::run(args, self.output, progress).map(done),
             Verb::Config(args) => verbs::config::run(args, self.output).map(done),
             Verb::Man(args) => verbs::man::run(args).map(done),
-            Verb::Completions(args) => verbs::completions::run(args).map(done),
+            Verb::Completions(args) => verbs::completions::run(args, self.output).map(done),
         }
     }
 

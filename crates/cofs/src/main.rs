@@ -3,6 +3,7 @@
 //! Standard output carries what was asked for, standard error carries words. This is the edge where an
 //! error becomes a line and an exit code, once.
 
+mod apart;
 mod cli;
 mod failpoints;
 mod failure;
@@ -39,8 +40,11 @@ fn main() -> ExitCode {
             // Help and versions go to standard output with 0, and so does what is shown to who says nothing, but
             // to standard error and with 2, as all wrong usage.
             if error.exit_code() == 0 || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-                let _ = error.print();
-                return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(failure::EXIT_USAGE));
+                let code = u8::try_from(error.exit_code()).unwrap_or(failure::EXIT_USAGE);
+                return match output::print_with(|| error.print()) {
+                    Err(unwritten) if code == 0 => say(&Failure::from(unwritten).within("cofs")),
+                    _ => ExitCode::from(code),
+                };
             }
             return say(&wrong_usage(&error, &arguments));
         }
@@ -102,9 +106,19 @@ fn start_up(cli: &cli::Cli) -> Result<(), Failure> {
     arm_failpoint()
 }
 
+/// Whether a filter's words are levels, or are about modules of ours: any other word would be taken for a module's name, and nothing be told.
+fn is_about_us(filter: &str) -> bool {
+    const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
+    filter
+        .split(',')
+        .all(|word| LEVELS.iter().any(|level| word.eq_ignore_ascii_case(level)) || word.starts_with("cofs"))
+}
+
 fn start_log(filter: &str) -> Result<(), Failure> {
-    let filter = tracing_subscriber::EnvFilter::builder().parse(filter).map_err(|_| {
-        Failure::usage(format!("`{filter}` is no log filter")).next("write error, warn, info, debug or trace")
+    let parsed = tracing_subscriber::EnvFilter::builder().parse(filter);
+    let filter = parsed.ok().filter(|_| is_about_us(filter)).ok_or_else(|| {
+        Failure::usage(format!("`{filter}` is no log filter"))
+            .next("write error, warn, info, debug, trace or off, or one for a module (cofs_fs=debug)")
     })?;
     tracing_subscriber::fmt()
         .with_env_filter(filter)

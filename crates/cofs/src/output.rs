@@ -8,9 +8,10 @@ use std::{
     path::Path,
 };
 
+use rustix::fs::OFlags;
 use serde_json::Value;
 
-use crate::failure::plain;
+use crate::failure::{Done, Failure, plain};
 
 /// The form of what goes to standard output.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, clap::ValueEnum)]
@@ -26,13 +27,36 @@ pub enum Format {
 
 /// Writes `text`; a reader that has gone away (`cofs status | head -1`) is no error.
 pub fn print(text: &str) -> io::Result<()> {
-    let mut out = io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+    print_with(|| io::stdout().write_all(text.as_bytes()))
+}
+
+/// The same of what `write` writes to standard output.
+pub fn print_with(write: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+    match write().and_then(|()| io::stdout().flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         other => {
             other.map_err(|error| io::Error::new(error.kind(), format!("standard output: {}", plain(&error))))
         }
     }
+}
+
+/// Refuses a form that was asked of what is printed in no other than its own, `why`.
+pub fn refuse_form(form: Format, why: &str) -> Done {
+    match form {
+        Format::Table => Ok(()),
+        _ => Err(Failure::usage(format!("--output cannot be had: {why}")).next("leave it out")),
+    }
+}
+
+/// Whether we were started with standard output closed. By now /dev/null stands there, put by Rust before our first line, but to be read as
+/// well as written: shells open it only to be written.
+pub fn was_closed() -> bool {
+    let out = rustix::stdio::stdout();
+    let is_null = match (rustix::fs::fstat(out), rustix::fs::stat("/dev/null")) {
+        (Ok(out), Ok(null)) => out.st_rdev == null.st_rdev,
+        _ => false,
+    };
+    is_null && rustix::fs::fcntl_getfl(out).is_ok_and(|flags| flags & OFlags::RWMODE == OFlags::RDWR)
 }
 
 /// A line for people on standard error. What has been done stays done, and the exit code the same, where it cannot be written.

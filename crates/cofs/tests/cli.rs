@@ -87,6 +87,7 @@ fn unknown_and_missing_words_are_wrong_usage() {
     misused(&["fsck", "-y", "x"], &["'-y'"]);
     misused(&["mount", "x", "y", "--transport", "tcp"], &["tcp"]);
     misused(&["completions", "cmd.exe"], &["cmd.exe"]);
+    misused(&["bench", "metarates", "x", "--rendezvous", ":"], &["HOST:PORT"]);
 }
 
 #[test]
@@ -98,9 +99,50 @@ fn help_and_version_are_answers_and_not_errors() {
 }
 
 #[test]
+fn what_cannot_be_had_together_is_refused() {
+    let root = scratch();
+    let store = format(&root);
+    let mount = ["mount", &store, "x", "--transport", "dev", "-o", "transport=uring"];
+    for (line, words) in [
+        (&mount[..], ["--transport", "name one"]),
+        (&["--output", "json", "dump", &store], ["--output", "leave it out"]),
+        (&["--output", "csv", "completions", "bash"], ["--output", "leave it out"]),
+    ] {
+        refused(root.path(), line, 2, &words);
+    }
+}
+
+#[test]
+fn help_that_cannot_be_written_is_a_failure() {
+    for line in ["--help", "--version"] {
+        let full = fs::File::options().write(true).open("/dev/full").unwrap();
+        let output = cofs(&[line]).stdout(full).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.contains("standard output: no space left") && said.lines().count() == 1, "{said}");
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        assert!(cofs(&[line]).stdout(writer).status().unwrap().success(), "a reader may go away");
+    }
+}
+
+#[test]
+fn a_log_filter_that_would_silence_everything_is_refused() {
+    let root = scratch();
+    let store = format(&root);
+    for filter in ["", "wran", "wran,cofs_fs=debug", "[span]", "std=info"] {
+        refused(root.path(), &["config", &store, "--log", filter], 2, &["is no log filter", "warn, info"]);
+    }
+    for filter in ["off", "Warn", "cofs_fs=debug", "info,cofs_engine::journal=trace"] {
+        run(&["config", &store, "--log", filter]);
+    }
+}
+
+#[test]
 fn malformed_environment_is_refused() {
     for (name, value) in [
         ("COFS_LOG", "loud=very"),
+        ("COFS_LOG", "nonsense"),
         ("COFS_FAILPOINT", "a:b"),
         ("COFS_FAILPOINT", ":1"),
         ("COFS_FAILPOINT", "fs.create.comitted"),
@@ -437,6 +479,97 @@ fn a_dump_replaces_files_and_nothing_else() {
     assert!(!fs::metadata("/dev/full").unwrap().is_file());
 }
 
+/// Runs a line of the shell in which `$0` is the program, `$1` a store.
+fn in_a_shell(line: &str, store: &str, directory: &Path) -> std::process::Output {
+    let mut shell = std::process::Command::new("sh");
+    shell.args(["-c", line, env!("CARGO_BIN_EXE_cofs"), store]).current_dir(directory);
+    shell.output().unwrap()
+}
+
+#[test]
+fn a_dump_that_nobody_would_have_is_refused() {
+    let root = scratch();
+    let store = format(&root);
+    let output = in_a_shell("\"$0\" dump \"$1\" >&-", &store, root.path());
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!((output.status.code(), said.lines().count()), (Some(1), 1), "{said}");
+    assert!(said.contains("standard output is closed") && said.contains("-o FILE"), "{said}");
+    for thrown_away in ["\"$0\" dump \"$1\" >/dev/null", "\"$0\" dump \"$1\" -o /dev/null"] {
+        assert!(in_a_shell(thrown_away, &store, root.path()).status.success(), "{thrown_away}");
+    }
+}
+
+#[test]
+fn a_dump_goes_to_standard_output_where_that_is_named() {
+    let root = scratch();
+    let store = format(&root);
+    let dump = run(&["dump", &store]);
+    assert!(dump.len() > 100);
+    for name in ["-", "/dev/stdout"] {
+        let output = cofs(&["dump", &store, "-o", name]).current_dir(root.path()).output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&output.stdout), dump, "{name}: {output:?}");
+    }
+    assert!(!root.path().join("-").exists());
+}
+
+#[test]
+fn a_dump_is_made_where_a_link_leads() {
+    let root = scratch();
+    let store = format(&root);
+    let [link, far, one, other, lost] =
+        ["link", "far", "one", "other", "lost"].map(|name| path_str(&root, name));
+    let directory = path_str(&root, "directory");
+    fs::create_dir(&directory).unwrap();
+    symlink("directory/file", &far).unwrap();
+    symlink("far", &link).unwrap();
+    run(&["dump", &store, "-o", &link]);
+    assert!(fs::symlink_metadata(format!("{directory}/file")).unwrap().len() > 100);
+    symlink(&one, &other).unwrap();
+    symlink(&other, &one).unwrap();
+    refused(root.path(), &["dump", &store, "-o", &one], 1, &[&one, "symbolic link"]);
+    symlink("missing/file", &lost).unwrap();
+    refused(root.path(), &["dump", &store, "-o", &lost], 1, &[&lost, "no such file"]);
+    for link in [link, far, one, other, lost] {
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink(), "{link} has gone");
+    }
+    assert_eq!(fs::read_dir(&directory).unwrap().count(), 1, "something was left");
+}
+
+#[test]
+fn a_dump_is_for_its_owner_and_keeps_whom_a_file_belongs_to() {
+    use std::os::unix::fs::{MetadataExt, chown};
+    let root = scratch();
+    let store = format(&root);
+    let file = path_str(&root, "file");
+    let is_root = rustix::process::geteuid().is_root();
+    let attributes = || fs::metadata(&file).map(|at| (at.mode() & 0o7777, at.uid(), at.gid())).unwrap();
+    run(&["dump", &store, "-o", &file]);
+    assert_eq!(attributes().0, 0o600);
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).unwrap();
+    if is_root {
+        chown(&file, Some(12), Some(34)).unwrap();
+    }
+    let before = attributes();
+    run(&["dump", &store, "-o", &file]);
+    assert_eq!(attributes(), before);
+}
+
+#[test]
+fn a_dump_in_a_directory_beyond_the_longest_path_is_told_as_made() {
+    let root = scratch();
+    let store = format(&root);
+    let name = "d".repeat(250);
+    let line = format!(
+        "for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18; do mkdir {name} && cd {name} || exit 9; done; \
+         \"$0\" dump \"$1\" -o x && test -s x"
+    );
+    // Others go no deeper.
+    let mut shell = std::process::Command::new("bash");
+    shell.args(["-c", &line, env!("CARGO_BIN_EXE_cofs"), &store]).current_dir(root.path());
+    let output = shell.output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+}
+
 /// What was done counts, and what was refused, whoever reads.
 #[test]
 fn words_that_cannot_be_written_change_no_exit_code() {
@@ -522,4 +655,85 @@ fn the_supervisors_mark_is_not_for_people() {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains("unset it"), "{said}");
+}
+
+#[test]
+fn the_mark_of_the_background_is_not_for_people() {
+    let root = scratch();
+    let store = format(&root);
+    let mount = path_str(&root, "mount");
+    fs::create_dir(&mount).unwrap();
+    for value in ["", "1", "yes"] {
+        let mut line = cofs(&["mount", "--fake", "-d", &store, &mount]);
+        let output = line.env("COFS_BACKGROUND", value).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!((output.status.code(), output.stdout), (Some(1), Vec::new()), "{said}");
+        assert!(said.contains("COFS_BACKGROUND") && said.contains("unset it"), "{said}");
+    }
+}
+
+#[test]
+fn messages_do_not_go_to_a_volumes_own_files_nor_below_its_mount() {
+    let root = scratch();
+    let [store, meta, pool, mount] = ["store", "meta", "pool", "mount"].map(|name| path_str(&root, name));
+    run(&["format", &store, "--meta", &meta, "--pool", &format!("default={pool}")]);
+    fs::create_dir(&mount).unwrap();
+    let [link, dangling] = ["link", "dangling"].map(|name| path_str(&root, name));
+    symlink(format!("{meta}/CURRENT"), &link).unwrap();
+    symlink(format!("{store}/new"), &dangling).unwrap();
+    for (file, what) in [
+        (format!("{store}/cofs.toml"), "the store"),
+        (format!("{store}/new"), "the store"),
+        (dangling, "the store"),
+        (format!("{meta}/CURRENT"), "the metadata"),
+        (link, "the metadata"),
+        (format!("{pool}/objects/new"), "a pool"),
+        (format!("{mount}/new"), "the mount point"),
+    ] {
+        let words = [&format!("{file} lies inside {what}"), "; name a file outside"];
+        for options in [&["--fake"][..], &["-d", "-o", "ro"]] {
+            let line = [&["mount", &store, &mount, "--log-file", &file][..], options].concat();
+            refused(root.path(), &line, 1, &words);
+        }
+    }
+}
+
+#[test]
+fn a_log_that_nobody_reads_is_not_waited_for() {
+    let root = scratch();
+    let store = format(&root);
+    let [mount, fifo] = ["mount", "fifo"].map(|name| path_str(&root, name));
+    fs::create_dir(&mount).unwrap();
+    assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    let code = |log: &str| {
+        let mut line = std::process::Command::new("timeout");
+        line.args(["60", env!("CARGO_BIN_EXE_cofs"), "mount", "--fake", &store, &mount, "--log-file", log]);
+        line.output().unwrap().status.code()
+    };
+    assert_eq!(code(&fifo), Some(1));
+    let new = path_str(&root, "new");
+    for log in ["/dev/null", "/dev/stderr", &new] {
+        assert_eq!(code(log), Some(0), "{log}");
+    }
+    assert!(Path::new(&new).exists());
+}
+
+#[test]
+fn what_cannot_be_mounted_is_not_formatted() {
+    let root = scratch();
+    let [store, mount, full] = ["store", "mount", "full"].map(|name| path_str(&root, name));
+    fs::create_dir(&mount).unwrap();
+    fs::create_dir_all(format!("{full}/entry")).unwrap();
+    let inside = format!("{mount}/store");
+    for (line, words) in [
+        (&["mount", "--create", &store, &mount, "--log-file", "/nonexistent/x"][..], "cannot write messages"),
+        (&["mount", "--create", &mount, &mount], "lies inside the store"),
+        (&["mount", "--create", &inside, &mount], "lies under the mount point"),
+        (&["mount", "--create", &store, &full], "is not empty"),
+        (&["mount", "-d", "--create", &format!("{store}/deep"), &mount], "no such file"),
+    ] {
+        refused(root.path(), line, 1, &[words]);
+    }
+    run(&["mount", "--create", "--fake", &store, &mount]);
+    assert!(!Path::new(&store).exists(), "where nothing is mounted nothing is made");
 }

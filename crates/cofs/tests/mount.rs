@@ -5,14 +5,15 @@ mod common;
 use std::{
     fs::{self, File},
     io::{Read, Write},
-    os::unix::{fs::MetadataExt, net::UnixDatagram},
+    os::unix::{fs::MetadataExt, net::UnixDatagram, process::ExitStatusExt},
     path::Path,
     process::{Command, Stdio},
 };
 
 use common::{
-    Foreground, Mounted, Small, cofs, foreground, format, is_mounted, lives::put_program, path_str, run,
-    scratch, skip, unmount, unwatched, uring_can_be_had, wait_for,
+    Foreground, Mounted, Small, cofs, foreground, format, is_mounted,
+    lives::{self, put_program},
+    path_str, run, scratch, skip, unmount, unwatched, uring_can_be_had, wait_for,
 };
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -74,6 +75,49 @@ fn a_signal_unmounts_and_ends_with_success() {
 }
 
 /// timeout(1) tells the process and its group; a terminal and its shell do the same.
+/// Who is started in the background is held before he serves; where he was quicker, it is tried again.
+#[test]
+fn a_signal_before_it_serves_ends_a_mount_in_the_background_too() {
+    if skip() {
+        return;
+    }
+    let root = scratch();
+    let store = format(&root);
+    let mounted = Mounted { store: store.clone(), dir: root.path().join("mount") };
+    fs::create_dir(&mounted.dir).unwrap();
+    for options in ["restart", "norestart"] {
+        let mut ended = None;
+        wait_for("a mount that is held before it serves", || {
+            let line = ["mount", "-d", "-o", options, &store, mounted.dir.to_str().unwrap()];
+            let mut front = cofs(&line).spawn().unwrap();
+            let mut child = None;
+            while child.is_none() && front.try_wait().unwrap().is_none() {
+                child = child_of(front.id());
+            }
+            for (process, signal) in
+                [(child, Signal::STOP), (Some(Pid::from_child(&front)), Signal::TERM), (child, Signal::CONT)]
+            {
+                let _ = process.map(|process| kill_process(process, signal));
+            }
+            let status = front.wait().unwrap();
+            if status.success() {
+                unmount(&mounted.dir);
+            } else {
+                ended = Some((status.signal(), child.is_some_and(lives::is_alive)));
+            }
+            !status.success()
+        });
+        assert_eq!(ended, Some((Some(Signal::TERM.as_raw()), false)), "{options}");
+        assert!(!is_mounted(&mounted.dir), "{options}");
+        run(&["gc", &store]);
+    }
+}
+
+fn child_of(process: u32) -> Option<Pid> {
+    let children = fs::read_to_string(format!("/proc/{process}/task/{process}/children")).ok()?;
+    Pid::from_raw(children.split_whitespace().next()?.parse().ok()?)
+}
+
 #[test]
 fn signals_that_come_while_it_unmounts_are_no_trouble() {
     if skip() {
@@ -284,6 +328,7 @@ fn a_volume_is_mounted_once_and_a_place_used_once() {
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(1), "{said}");
         assert!(said.contains("already mounted") && said.trim_end().lines().count() == 1, "{said}");
+        assert!(!said.contains("name another"), "another place is refused, too: {said}");
     }
     let said = String::from_utf8(cofs(&["format", &store]).output().unwrap().stderr).unwrap();
     assert!(said.contains("already a volume"), "{said}");

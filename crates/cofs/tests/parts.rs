@@ -132,7 +132,14 @@ fn metadata_of_another_volume_are_not_taken_for_its_own() {
     let mount = path_str(&root, "mount");
     fs::create_dir(&mount).unwrap();
     let words = [&moved, "another volume", "cofs config STORE meta=DIR"];
-    for line in [&["status", &store][..], &["mount", "-o", "ro", &store, &mount], &["fsck", &store]] {
+    let dump = path_str(&root, "dump");
+    for line in [
+        &["status", &store][..],
+        &["mount", "-o", "ro", &store, &mount],
+        &["fsck", &store],
+        &["dump", &store, "-o", &dump],
+        &["dump", &store],
+    ] {
         refused(root.path(), line, if line[0] == "fsck" { 8 } else { 1 }, &words);
     }
     for line in [&["mount", &store, &mount][..], &["gc", &store], &["fsck", "--repair", &store]] {

@@ -2,7 +2,8 @@
 //!
 //! The parent starts the same program again with the same arguments and a mark in its environment, and
 //! waits. The child mounts, begins a session of its own, writes one word to its standard output and lets go
-//! of the terminal. So `mount -d` returns when the mount serves, or with the child's own error.
+//! of the terminal. So `mount -d` returns when the mount serves, or with the child's own error. If it is told to end before that, so is the child,
+//! and nothing is left.
 //!
 //! Until it has mounted the child stays in its parent's process group: where a service manager mounts at the first access
 //! (autofs), only that group may enter the directory meanwhile; anybody else waits for us.
@@ -11,14 +12,26 @@ use std::{
     ffi::OsString,
     fs::File,
     io::{self, Read, Write},
-    os::unix::{net::UnixStream, process::CommandExt},
+    os::unix::{fs::FileTypeExt, net::UnixStream, process::CommandExt},
     path::Path,
-    process::{Child, Command, ExitCode, Stdio},
+    process::{Child, ChildStdout, Command, ExitCode, Stdio},
+    thread,
 };
 
-use crate::failure::{Done, EXIT_FAILED, Failure};
+use rustix::{
+    fs::{Mode, OFlags},
+    io::Errno,
+    process::{Pid, Signal},
+};
+use signal_hook::{
+    consts::{SIGINT, SIGTERM},
+    iterator::Signals,
+};
 
-/// Marks the child in the background.
+use super::signals::die_of;
+use crate::failure::{Done, EXIT_FAILED, Failure, Within};
+
+/// Marks the child in the background, and those that it starts. Its value is the parent's number.
 const MARK: &str = "COFS_BACKGROUND";
 /// What the child says when its mount serves.
 const READY: &[u8] = b"ready\n";
@@ -33,23 +46,42 @@ pub fn is_background() -> bool {
     std::env::var_os(MARK).is_some()
 }
 
+/// Refuses a mark that is not of this process's own parent: nobody waits there for our word.
+pub fn refuse_mark() -> Done {
+    let parent = rustix::process::getppid().map(|pid| pid.as_raw_nonzero().to_string());
+    match std::env::var_os(MARK) {
+        Some(marked) if parent.is_none_or(|parent| marked != *parent) => {
+            Err(Failure::new("the process that was to wait until this one serves is not there")
+                .next(format!("{MARK} is for processes that cofs mount -d has started: unset it")))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// The parent: runs `arguments` (the first is the program's name) in the background; returns when that serves, or has failed and said why.
 pub fn start(arguments: &[OsString]) -> Done<ExitCode> {
     let (name, rest) = arguments.split_first().ok_or_else(|| Failure::new("called without a name"))?;
     let program = std::env::current_exe().map_err(|error| {
         Failure::from(error).within("cannot find this program to start it in the background")
     })?;
+    // Before there is a child that could be left behind.
+    let mut signals = Signals::new([SIGTERM, SIGINT]).within("cannot wait for signals")?;
     let mut child = Command::new(program)
         // Its name, too, as it tells a mount helper from a command.
         .arg0(name)
         .args(rest)
-        .env(MARK, "1")
+        .env(MARK, std::process::id().to_string())
         .stdin(null()?)
         .stdout(Stdio::piped())
         .stderr(Stdio::inherit())
         .spawn()
         .map_err(|error| Failure::from(error).within("cannot start in the background"))?;
-    if says_ready(&mut child) {
+    let (is_ready, told) = wait(&mut child, &mut signals);
+    if let Some(signal) = told {
+        child.wait()?;
+        return die_of(signal);
+    }
+    if is_ready {
         return Ok(ExitCode::SUCCESS);
     }
     let status = child.wait()?;
@@ -61,15 +93,46 @@ pub fn start(arguments: &[OsString]) -> Done<ExitCode> {
     }
 }
 
-fn says_ready(child: &mut Child) -> bool {
-    let mut said = Vec::new();
-    match &mut child.stdout {
-        Some(stdout) => {
-            let read = stdout.take(READY.len() as u64).read_to_end(&mut said);
-            read.is_ok() && said == READY
+/// Until the child serves or has ended: whether it serves, and the last signal that has told us to end, which has been passed on.
+fn wait(child: &mut Child, signals: &mut Signals) -> (bool, Option<i32>) {
+    let (stdout, handle) = (child.stdout.take(), signals.handle());
+    thread::scope(|scope| {
+        let listener = scope.spawn(move || {
+            let is_ready = stdout.is_some_and(says_ready);
+            handle.close();
+            is_ready
+        });
+        let mut told = None;
+        for signal in signals.forever() {
+            told = Some(signal);
+            // It has not been waited for: the number is still its own.
+            if let Err(error) = rustix::process::kill_process(Pid::from_child(child), Signal::TERM) {
+                tracing::warn!(%error, signal, "the process in the background cannot be told");
+            }
         }
-        None => false,
+        (listener.join().unwrap_or(false), told)
+    })
+}
+
+fn says_ready(stdout: ChildStdout) -> bool {
+    let mut said = Vec::new();
+    let read = stdout.take(READY.len() as u64).read_to_end(&mut said);
+    read.is_ok() && said == READY
+}
+
+/// Opens what messages are to go to. It is not waited for: a FIFO must have its reader, and loses what that does not take in time.
+pub fn open_log(path: &Path) -> Done<File> {
+    let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let opened = rustix::fs::open(path, flags | OFlags::CLOEXEC, Mode::from_raw_mode(0o666));
+    let log = File::from(opened.map_err(|error| {
+        let failure = Failure::io("cannot write messages to", path, &error.into());
+        if error == Errno::NXIO { failure.next("have it read first, or name a file") } else { failure }
+    })?);
+    if log.metadata()?.file_type().is_block_device() {
+        return Err(Failure::new(format!("cannot write messages to {}: it is a disk", path.display()))
+            .next("name a file"));
     }
+    Ok(log)
 }
 
 /// To read and to write.

@@ -65,6 +65,9 @@ pub struct MountOptions {
 /// More workers than this help nobody.
 const THREADS_MAX: u16 = 1024;
 
+/// The kernel takes no more where the mount takes the place of a dead one (fsconfig(2)).
+const FSNAME_BYTES_MAX: usize = 255;
+
 /// Words of fstab(5) that are for mount(8), systemd and the boot, not for a file system.
 const NOT_FOR_US: &[&str] =
     &["defaults", "auto", "noauto", "nofail", "_netdev", "user", "nouser", "users", "owner", "group"];
@@ -109,8 +112,8 @@ impl MountOptions {
                         .next("see cofs mount --help for those that are"));
                 }
                 Err(why) => {
-                    let key = word.split('=').next().unwrap_or_default();
-                    return Err(Failure::usage(format!("mount option `{word}` is malformed: {key} {why}"))
+                    let (key, shown) = (word.split('=').next().unwrap_or_default(), abridged(word));
+                    return Err(Failure::usage(format!("mount option `{shown}` is malformed: {key} {why}"))
                         .next("see cofs mount --help"));
                 }
             }
@@ -153,6 +156,9 @@ impl MountOptions {
     fn add_pair(&mut self, key: &str, value: &str) -> Result<bool, String> {
         match key {
             "fsname" if value.is_empty() => return Err("needs a value".to_owned()),
+            "fsname" if value.len() > FSNAME_BYTES_MAX => {
+                return Err(format!("is of at most {FSNAME_BYTES_MAX} bytes"));
+            }
             "fsname" => self.fsname = Some(value.to_owned()),
             "transport" => {
                 let parsed = <Transport as clap::ValueEnum>::from_str(value, false);
@@ -168,6 +174,15 @@ impl MountOptions {
             _ => return Ok(key.starts_with("x-") || ["user", "comment"].contains(&key)),
         }
         Ok(true)
+    }
+}
+
+/// As much of a word as fits into a line.
+fn abridged(word: &str) -> String {
+    const SHOWN_MAX: usize = 60;
+    match word.char_indices().nth(SHOWN_MAX) {
+        Some((end, _)) => format!("{}…", word.get(..end).unwrap_or_default()),
+        None => word.to_owned(),
     }
 }
 
@@ -239,6 +254,14 @@ mod tests {
             let said = parse(word).unwrap_err().to_string();
             assert!(said.contains(&format!("`{word}`")), "{said}");
         }
+    }
+
+    #[test]
+    fn a_name_that_the_kernel_does_not_take_is_malformed() {
+        let name = |length: usize| format!("fsname={}", "é".repeat(length / 2));
+        assert!(parse(&name(254)).is_ok());
+        let said = parse(&name(256)).unwrap_err().to_string();
+        assert!(said.contains("at most 255 bytes") && said.len() < 256, "{said}");
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::{
     fs::{self, File},
     io,
     path::{Path, PathBuf},
+    process::ExitCode,
     thread,
     time::Duration,
 };
@@ -19,6 +20,7 @@ use signal_hook::{
 };
 
 use super::{mountinfo, notify::notify};
+use crate::failure::{Done, EXIT_FAILED};
 
 /// How long the users of a busy mount have before they are cut off.
 const GRACE: Duration = Duration::from_secs(2);
@@ -51,6 +53,15 @@ impl Told {
         })?;
         Ok(())
     }
+}
+
+/// Ends as a process does that does not heed the signal: a shell breaks off what it does, and a service manager takes it for an end in order. The first
+/// process of a container does not die of its own; its code says the same.
+pub fn die_of(signal: i32) -> Done<ExitCode> {
+    if std::process::id() != 1 {
+        signal_hook::low_level::emulate_default_handler(signal)?;
+    }
+    Ok(ExitCode::from(u8::try_from(128 + signal).unwrap_or(EXIT_FAILED)))
 }
 
 /// The device number of the file system that stands at `point`, major and minor. By the latter fusectl's directory is called, where the kernel lets the

@@ -52,7 +52,7 @@ use signal_hook::{
     iterator::Signals,
 };
 
-use super::{daemon, dead, notify::notify};
+use super::{daemon, dead, notify::notify, signals::die_of};
 use crate::failure::{Done, EXIT_FAILED, Failure, Within};
 
 /// Marks a child, whose standard input is the line to us. Its value is the mount point, as it was found before anything stood there: by a dead mount
@@ -475,15 +475,6 @@ impl Supervisor<'_> {
         Err(Failure::new(format!("the process that served {shown} has died {when} ({end}): it is unmounted"))
             .next("its messages tell why; what was written is kept: mount it again"))
     }
-}
-
-/// Ends as a process does that does not heed the signal: a shell breaks off what it does, and a service manager takes it for an end in order. The first
-/// process of a container does not die of its own; its code says the same.
-fn die_of(signal: i32) -> Done<ExitCode> {
-    if std::process::id() != 1 {
-        signal_hook::low_level::emulate_default_handler(signal)?;
-    }
-    Ok(ExitCode::from(u8::try_from(128 + signal).unwrap_or(EXIT_FAILED)))
 }
 
 /// Until the child has ended; what it is asked to meanwhile is passed on.

@@ -105,7 +105,7 @@ struct Common {
     size: Option<u16>,
 
     /// Where rank 0 listens for the others.
-    #[arg(long, value_name = "HOST[:PORT]", env = cofs_bench::MEETING)]
+    #[arg(long, value_name = "HOST[:PORT]", env = cofs_bench::MEETING, value_parser = parse_meeting)]
     rendezvous: Option<String>,
 
     /// Rounds before those that count.
@@ -239,6 +239,15 @@ fn write_page(args: &PageArgs) -> Done {
     let page =
         page(&all, &heading).map_err(|error| Failure::new(format!("cannot draw the page: {error}")))?;
     Staged::of(&args.page, page.as_bytes())?.place()
+}
+
+/// Checked even for who meets nobody.
+fn parse_meeting(text: &str) -> Result<String, String> {
+    if text.is_empty() {
+        return Ok(String::new());
+    }
+    let told = Told { rank: Some(0), size: Some(2), meeting: Some(text.to_owned()) };
+    place(&told, &|_| None).map(|_| text.to_owned()).map_err(|unclear| unclear.to_string())
 }
 
 fn parse_seconds(text: &str) -> Result<f64, String> {

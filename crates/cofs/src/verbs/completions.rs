@@ -2,7 +2,10 @@
 
 use clap::CommandFactory;
 
-use crate::failure::Done;
+use crate::{
+    failure::Done,
+    output::{self, Format},
+};
 
 /// Print completions for a shell.
 ///
@@ -13,8 +16,9 @@ pub struct Args {
     pub shell: clap_complete::Shell,
 }
 
-pub fn run(args: &Args) -> Done {
+pub fn run(args: &Args, form: Format) -> Done {
+    output::refuse_form(form, "completions are a shell's")?;
     let mut text = Vec::new();
     clap_complete::generate(args.shell, &mut crate::cli::Cli::command(), "cofs", &mut text);
-    Ok(crate::output::print(&String::from_utf8_lossy(&text))?)
+    Ok(output::print(&String::from_utf8_lossy(&text))?)
 }

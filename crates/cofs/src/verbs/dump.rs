@@ -9,14 +9,15 @@ use cofs_namespace::dump::dump;
 use cofs_types::FsError;
 
 use crate::{
+    apart::refuse_file,
     failure::{Done, Failure, Within},
-    output,
+    output::{self, Format},
     progress::Progress,
-    staged::Staged,
+    staged::{Readers, Staged},
     volume::{
         lock::Purpose,
-        open::{Found, find},
-        parts::open_engine_read_only,
+        open::find,
+        parts::{open_engine_read_only, refuse_foreign},
     },
 };
 
@@ -28,22 +29,35 @@ pub struct Args {
     /// The volume's directory.
     pub store: PathBuf,
 
-    /// Where to write: not inside the volume's own directories. A file appears when it is whole, and replaces one of that name. Without it:
-    /// standard output.
+    /// Where to write: not inside the volume's own directories. A file appears when it is whole, and replaces one of that name, whose owner and
+    /// mode it takes; a new one is for its owner alone. Without it, or as `-`: standard output.
     #[arg(long = "file", short = 'o', value_name = "FILE")]
     pub file: Option<PathBuf>,
 }
 
-pub fn run(args: &Args, progress: Progress) -> Done {
+impl Args {
+    fn file(&self) -> Option<&Path> {
+        self.file.as_deref().filter(|file| *file != "-")
+    }
+}
+
+pub fn run(args: &Args, form: Format, progress: Progress) -> Done {
     let found = find(&args.store)?;
-    args.file.iter().try_for_each(|file| refuse_own(&found, file))?;
+    match args.file() {
+        Some(file) => refuse_file(file, &found.parts().collect::<Vec<_>>())?,
+        None => {
+            output::refuse_form(form, "a dump has a form of its own")?;
+            refuse_closed()?;
+        }
+    }
     let locked = found.lock(Purpose::Look)?;
     let engine = open_engine_read_only(&locked.store, &locked.config)?;
+    refuse_foreign(&engine, &locked.config).within(locked.metadata())?;
     let sign = progress.bytes("writing the metadata:", None);
     let write = |out: &mut dyn Write| dump(&engine, &mut sign.wrap_write(out)).map_err(cut_short);
-    let totals = match &args.file {
+    let totals = match args.file() {
         Some(file) => {
-            let (staged, totals) = Staged::write(file, write)?;
+            let (staged, totals) = Staged::write(file, Readers::Owner, write)?;
             staged.place().map(|()| totals)?
         }
         None => {
@@ -58,26 +72,13 @@ pub fn run(args: &Args, progress: Progress) -> Done {
     Ok(())
 }
 
-/// What is written takes the place of what is there: of a volume's own files that would be a loss.
-fn refuse_own(found: &Found, file: &Path) -> Done {
-    // Where nothing can stand, writing fails.
-    let Some(place) = place_of(file) else { return Ok(()) };
-    let holds = |part: &Path| place.starts_with(part.canonicalize().as_deref().unwrap_or(part));
-    match found.parts().find(|(part, _)| holds(part)) {
-        Some((part, what)) => {
-            Err(Failure::new(format!("{} lies inside {what} ({})", file.display(), part.display()))
-                .next("name a file outside"))
-        }
-        None => Ok(()),
+/// A dump that nobody receives is no backup. Who throws it away on purpose can say so.
+fn refuse_closed() -> Done {
+    if !output::was_closed() {
+        return Ok(());
     }
-}
-
-/// Where that stands, or will, without links.
-fn place_of(file: &Path) -> Option<PathBuf> {
-    file.canonicalize().ok().or_else(|| {
-        let path = std::path::absolute(file).ok()?;
-        Some(path.parent()?.canonicalize().ok()?.join(path.file_name()?))
-    })
+    Err(Failure::new("standard output is closed: nobody would have the dump")
+        .next("write it to a file (-o FILE), or, to have it nowhere, to /dev/null (-o /dev/null)"))
 }
 
 /// A reader that goes away is an error, unlike for verbs that only tell something: what comes after it in a pipe may make a sound

@@ -2,7 +2,7 @@
 //!
 //! - as `mount.fuse.cofs` or `mount.cofs`: `STORE DIR [-sfnv] [-N NS] [-o OPTIONS] [-t TYPE]` (mount(8), "EXTERNAL HELPERS");
 //! - as `cofs`, by mount.fuse3: `STORE DIR [-o OPTIONS]`, recognised by a first argument that is a path;
-//! - as `umount.fuse.cofs` or `umount.cofs`: `DIR [-flnv] [-N NS] [-t TYPE]` (umount(8), "EXTERNAL HELPERS").
+//! - as `umount.fuse.cofs` or `umount.cofs`: `DIR [-flnrv] [-N NS] [-t TYPE]` (umount(8), "EXTERNAL HELPERS").
 //!
 //! The first two become `cofs mount -d STORE DIR -o OPTIONS`, the last `cofs umount DIR`, which, unlike umount(2), returns when the
 //! volume is closed: what umount(8) is followed by, such as the unmounting of the file system below, finds nobody at it.
@@ -60,7 +60,7 @@ fn mount_line(arguments: &[OsString]) -> Done<Vec<OsString>> {
 }
 
 fn umount_line(arguments: &[OsString]) -> Done<Vec<OsString>> {
-    let usage = || Failure::usage("umount.fuse.cofs: usage: umount.fuse.cofs DIR [-flnv]");
+    let usage = || Failure::usage("umount.fuse.cofs: usage: umount.fuse.cofs DIR [-flnrv]");
     let mut line: Vec<OsString> = ["cofs", "umount"].map(OsString::from).into();
     let mut places = 0;
     let mut rest = arguments.iter();
@@ -73,6 +73,7 @@ fn umount_line(arguments: &[OsString]) -> Done<Vec<OsString>> {
                     match flag {
                         'l' => line.push("--lazy".into()),
                         'f' => line.push("--force".into()),
+                        'r' => line.push("--or-read-only".into()),
                         'n' | 'v' => {}
                         _ => return Err(usage()),
                     }
@@ -107,6 +108,7 @@ mod tests {
             ("/sbin/umount.fuse.cofs /m -n -t fuse.cofs", "cofs umount /m"),
             ("umount.cofs m -vl -N 3", "cofs umount m --lazy"),
             ("umount.fuse.cofs -f /m", "cofs umount --force /m"),
+            ("umount.fuse.cofs /m -nr", "cofs umount /m --or-read-only"),
         ] {
             assert_eq!(translated(line).as_deref(), Some(expect));
         }
@@ -136,8 +138,8 @@ mod tests {
             "mount.cofs /s /m -q",
             "umount.cofs",
             "umount.cofs /m /n",
-            "umount.cofs /m -r",
             "umount.cofs /m -t",
+            "umount.cofs /m -q",
         ] {
             let arguments: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
             assert!(translate(&arguments).is_err(), "{line}");

@@ -7,7 +7,7 @@ use clap_mangen::Man;
 
 use crate::{
     failure::{Done, Within},
-    staged::Staged,
+    staged::{Readers, Staged},
 };
 
 /// Write the man pages: cofs(1) and one for each verb.
@@ -24,7 +24,7 @@ pub fn run(args: &Args) -> Done {
     program.build();
     let stage = |page: Man| {
         let path = args.dir.join(page.get_filename());
-        Staged::write(&path, |out| page.render(out).within("cannot be written"))
+        Staged::write(&path, Readers::All, |out| page.render(out).within("cannot be written"))
     };
     let staged = pages(&program).into_iter().map(stage).collect::<Done<Vec<_>>>()?;
     staged.into_iter().try_for_each(|(page, ())| page.place())

@@ -22,6 +22,7 @@ use rustix::{
 use serde_json::{Value, json};
 
 use crate::{
+    apart::{Part, refuse_file, refuse_point},
     failure::{Done, Failure, Within},
     mount::{
         daemon, dead,
@@ -32,12 +33,13 @@ use crate::{
         signals::Told,
         supervisor::{Inheritance, Line, supervise},
     },
+    staged::place_of,
     volume::{
         config::{self, INLINE_MAX_DEFAULT},
         format::{self, Plan},
         locality::Below,
         lock::Purpose,
-        open::{Found, Locked, find},
+        open::{Locked, find},
         sessions,
     },
 };
@@ -73,7 +75,8 @@ pub struct Args {
     #[arg(long, value_enum, value_name = "HOW")]
     pub transport: Option<Transport>,
 
-    /// Where messages go once the mount is in the background; otherwise to systemd's journal (journalctl -t cofs), if there is one.
+    /// Where messages go once the mount is in the background; otherwise to systemd's journal (journalctl -t cofs), if there is one. Not
+    /// one of the volume's own, nor below the mount point.
     #[arg(long, value_name = "FILE")]
     pub log_file: Option<PathBuf>,
 
@@ -95,11 +98,14 @@ pub fn run(args: &Args) -> Done<ExitCode> {
         return go_on(&options, line, inheritance).map(|()| ExitCode::SUCCESS);
     }
     let line = line.map(|(line, _)| line);
+    if line.is_none() {
+        daemon::refuse_mark()?;
+    }
     // A dead mount stays until the next is made, so that nobody comes upon what lies below.
     let replacing = line.as_ref().filter(|line| line.replaces());
     let dir = match replacing {
         Some(line) => line.point().to_owned(),
-        None => check_mount_point(&args.dir)?,
+        None => check_mount_point(&args.dir, &args.store)?,
     };
     if let Some(line) = replacing.filter(|line| line.expects_dead())
         && was_taken_away(&dir)?
@@ -107,18 +113,19 @@ pub fn run(args: &Args) -> Done<ExitCode> {
         return line.over().within("cannot tell the supervisor").map(|()| ExitCode::SUCCESS);
     }
     refuse_swapped(&args.store, &args.dir)?;
-    if args.create {
-        create_if_missing(&args.store)?;
-    }
-    let found = find(&args.store)?;
-    check_apart(&found, &dir)?;
+    let planned = if args.create { plan(&args.store)? } else { None };
+    let (store, mut parts) = match &planned {
+        // All of it will lie there.
+        Some(plan) => (plan.store.clone(), vec![(plan.store.clone(), "the store")]),
+        None => find(&args.store).map(|found| (found.store.clone(), found.parts().collect()))?,
+    };
+    refuse_point(&dir, &parts)?;
     if options.survives() {
-        [&found.store, &dir]
-            .into_iter()
-            .try_for_each(|path| config::refuse_no_text(path))
-            .within("supervise")?;
+        [&store, &dir].into_iter().try_for_each(|path| config::refuse_no_text(path)).within("supervise")?;
     }
-    let log = open_log(args)?;
+    // What serves in place of one before has that one's.
+    parts.push((dir.clone(), "the mount point"));
+    let log = if replacing.is_some() { None } else { open_log(args, &parts)? };
     if args.fake {
         return Ok(ExitCode::SUCCESS);
     }
@@ -128,6 +135,11 @@ pub fn run(args: &Args) -> Done<ExitCode> {
             cofs_fuse::MountOptions { non_empty: options.non_empty, ..cofs_fuse::MountOptions::default() };
         cofs_fuse::check(&dir, &point_options)?;
     }
+    // Nothing is made for a mount that cannot be.
+    if let Some(plan) = planned {
+        format::format(&plan)?;
+    }
+    let found = find(&args.store)?;
     if args.background && !daemon::is_background() && line.is_none() {
         // Said here already, so that the lock's own words need not be read from a child.
         drop(found.lock_when_closed(purpose(&options))?);
@@ -161,6 +173,13 @@ fn parse_options(args: &Args) -> Done<MountOptions> {
     for words in &args.options {
         options.add(words, args.sloppy)?;
     }
+    if let (Some(one), Some(other)) = (args.transport, options.transport)
+        && one != other
+    {
+        return Err(
+            Failure::usage("--transport and `-o transport` contradict each other").next("name one of them")
+        );
+    }
     options.transport = args.transport.or(options.transport);
     options.refuse_contradictions()?;
     Ok(options)
@@ -180,7 +199,8 @@ fn was_taken_away(dir: &Path) -> Done<bool> {
     Ok(is_gone)
 }
 
-fn check_mount_point(dir: &Path) -> Done<PathBuf> {
+/// Where `store` is to be mounted.
+fn check_mount_point(dir: &Path, store: &Path) -> Done<PathBuf> {
     let shown = dir.display();
     let dead = || {
         Failure::new(format!("a dead mount is on {shown}: its process has ended"))
@@ -200,8 +220,13 @@ fn check_mount_point(dir: &Path) -> Done<PathBuf> {
         if mount.is_dead() {
             return Err(dead());
         }
-        return Err(Failure::new(format!("{} is already mounted on {shown}", mount.source.display()))
-            .next("name another directory"));
+        let next = match store.canonicalize().is_ok_and(|store| store == mount.source) {
+            true => format!("unmount it first to have it there anew (cofs umount {shown})"),
+            false => "name another directory".to_owned(),
+        };
+        return Err(
+            Failure::new(format!("{} is already mounted on {shown}", mount.source.display())).next(next)
+        );
     }
     if !point.is_dir() {
         return Err(Failure::new(format!("mount point {shown} is not a directory")).next("name a directory"));
@@ -223,45 +248,19 @@ fn is_volume(directory: &Path) -> bool {
     directory.join(config::FILE_NAME).exists()
 }
 
-fn create_if_missing(store: &Path) -> Done {
+/// What is to be formatted, if there is no volume yet.
+fn plan(store: &Path) -> Done<Option<Plan>> {
     if is_volume(store) {
-        return Ok(());
+        return Ok(None);
     }
-    let plan =
-        Plan { store: store.to_owned(), meta: None, pools: Vec::new(), inline_max: INLINE_MAX_DEFAULT };
-    format::format(&plan).map(drop)
+    let store = place_of(store).map_err(|error| Failure::io("cannot make the directory", store, &error))?;
+    Ok(Some(Plan { store, meta: None, pools: Vec::new(), inline_max: INLINE_MAX_DEFAULT }))
 }
 
-/// A volume that hides its own parts, or lies in itself, would wait for itself for ever.
-fn check_apart(found: &Found, dir: &Path) -> Done {
-    let store = &found.store;
-    if dir.starts_with(store) {
-        return Err(Failure::new(format!("mount point {} lies inside the store", dir.display()))
-            .next("name a directory outside"));
-    }
-    for (part, what) in found.parts() {
-        if part.starts_with(dir) {
-            return Err(Failure::new(format!("{what} ({}) lies under the mount point", part.display()))
-                .next("name another directory"));
-        }
-        if dir.starts_with(&part) {
-            return Err(Failure::new(format!(
-                "mount point {} lies inside {what} ({})",
-                dir.display(),
-                part.display()
-            ))
-            .next("name a directory outside"));
-        }
-    }
-    Ok(())
-}
-
-fn open_log(args: &Args) -> Done<Option<File>> {
-    let open = |path: &PathBuf| {
-        let file = File::options().append(true).create(true).open(path);
-        file.map_err(|error| Failure::io("cannot write messages to", path, &error))
-    };
-    args.log_file.as_ref().map(open).transpose()
+fn open_log(args: &Args, not_in: &[Part]) -> Done<Option<File>> {
+    let Some(path) = &args.log_file else { return Ok(None) };
+    refuse_file(path, not_in)?;
+    daemon::open_log(path).map(Some)
 }
 
 /// Where the mount comes from.
@@ -402,7 +401,7 @@ impl Service<'_> {
         };
         // Signals of the terminal go to the supervisor, and come from there. It fails only for one that leads a session already.
         let _ = rustix::process::setsid();
-        if daemon::is_background() && self.life == 0 {
+        if daemon::is_background() && self.life == 0 && !line.replaces() {
             daemon::let_go(self.log).within("cannot go to the background")?;
         }
         line.ready().within("cannot tell the supervisor")

@@ -43,6 +43,10 @@ pub struct Args {
     #[arg(long, hide = true)]
     pub force: bool,
 
+    /// Where it cannot be unmounted, say that it stays writable, too (umount -r has it read-only, which a mount of ours cannot become).
+    #[arg(long, hide = true)]
+    pub or_read_only: bool,
+
     /// Wait for the end of standard input first; then as --dead.
     #[arg(long, hide = true)]
     pub outlive: bool,
@@ -69,7 +73,14 @@ pub fn run(args: &Args) -> Done {
     };
     let before = StoreLock::last_words(&mount.source);
     let readers = sessions::reader_pids(&mount.source);
-    unmount(&mount.point, how).map_err(|error| refused(&mount.point, &error))?;
+    unmount(&mount.point, how).map_err(|error| {
+        let failure = refused(&mount.point, &error);
+        if args.or_read_only {
+            failure.within("it stays as it was, as no mount of cofs becomes read-only (-r)")
+        } else {
+            failure
+        }
+    })?;
     // Who died while he replaced a dead mount has left two.
     dead::take_away(&mount.point)?;
     if args.lazy {
