@@ -8,7 +8,10 @@ use std::{
     io::{self, BufWriter, Write},
     os::{
         fd::AsRawFd,
-        unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown},
+        unix::{
+            ffi::OsStrExt,
+            fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown},
+        },
     },
     path::{Path, PathBuf},
 };
@@ -161,6 +164,10 @@ pub fn place_of(file: &Path) -> io::Result<PathBuf> {
             return Ok(file);
         }
         let (Some(parent), Some(name)) = (file.parent(), file.file_name()) else { return Err(error) };
+        if file.as_os_str().as_bytes().ends_with(b"/") {
+            // Meant is a directory, which is not there.
+            return Err(error);
+        }
         let place = parent.canonicalize()?.join(name);
         match fs::read_link(&place) {
             // The kernel has followed all of them, and found no circle.
