@@ -18,9 +18,11 @@ use crate::{
 pub fn format(store: &Arc<dyn BackingStore>, config: &PoolConfig, volume: Uuid) -> FsResult<()> {
     store.attach(&mut |_| Ok(())).map_err(|error| FsError::from_io("open the directory of a pool", error))?;
     refuse_what_is_used(&**store)?;
-    lay_out(&**store)
-        .and_then(|()| Identity::new(config, volume).write(&**store))
-        .map_err(|error| FsError::from_io("format a pool", error))
+    lay_out(&**store).and_then(|()| Identity::new(config, volume).write(&**store)).map_err(|error| {
+        // What cannot be removed the next format will.
+        let _ = clear_left_overs(&**store);
+        FsError::from_io("format a pool", error)
+    })
 }
 
 /// `Exists` for what is a pool already (whosever), `NotEmpty` for what holds anything else.
@@ -52,7 +54,9 @@ fn clear_left_overs(store: &dyn BackingStore) -> FsResult<()> {
         other => other,
     };
     absent_is_well(store.remove_directory(At::root(path::OBJECTS))).map_err(|_| FsError::NotEmpty)?;
-    absent_is_well(store.remove_file(At::root(reservation::FILE)))
+    [reservation::FILE, identity::FILE_NEW]
+        .into_iter()
+        .try_for_each(|name| absent_is_well(store.remove_file(At::root(name))))
         .map_err(|error| FsError::from_io("format a pool", error))
 }
 

@@ -20,7 +20,7 @@ use crate::{
 };
 
 pub const FILE: &str = "cofs-pool.toml";
-const FILE_NEW: &str = "cofs-pool.toml.new";
+pub const FILE_NEW: &str = "cofs-pool.toml.new";
 /// The pool format that this program writes, and the newest it reads.
 pub const VERSION: u32 = 1;
 
@@ -41,6 +41,8 @@ pub enum Mismatch {
     /// There is none: not formatted, or not mounted.
     Absent,
     Foreign,
+    /// Another process has it to change it.
+    InUse,
     Newer(u32),
     Malformed(String),
 }
@@ -49,6 +51,9 @@ impl Mismatch {
     /// What to do about it, where that follows from what it is.
     pub fn advice(&self) -> Option<&'static str> {
         match self {
+            Self::InUse => {
+                Some("unmount that volume (a copy of this one?) first, or give this one pools of its own")
+            }
             Self::Newer(_) => Some("use a newer cofs"),
             Self::Malformed(_) => Some("restore it from a copy"),
             Self::Unreadable(error) if matches!(errno(error), Some(Errno::MFILE | Errno::NFILE)) => {
@@ -67,6 +72,7 @@ impl Mismatch {
     pub fn errno(&self) -> i32 {
         match self {
             Self::Unreadable(error) => error.raw_os_error().unwrap_or(Errno::IO.raw_os_error()),
+            Self::InUse => Errno::BUSY.raw_os_error(),
             _ => Errno::IO.raw_os_error(),
         }
     }
@@ -77,6 +83,7 @@ impl std::fmt::Display for Mismatch {
         match self {
             Self::Unreadable(error) => write!(f, "{FILE} cannot be read: {error}"),
             Self::Absent => write!(f, "{FILE} is not there (not mounted?)"),
+            Self::InUse => f.write_str("it is in use by another process"),
             Self::Foreign => write!(f, "{FILE} is that of another volume or pool"),
             Self::Newer(version) => {
                 write!(f, "pool format {version} is newer than this cofs reads ({VERSION})")
