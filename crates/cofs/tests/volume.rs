@@ -222,6 +222,35 @@ fn lost_metadata_are_loaded_from_a_dump_and_the_pools_used_again() {
 }
 
 #[test]
+fn a_copy_of_a_store_does_not_get_the_pools_of_a_volume_in_use() {
+    if skip() {
+        return;
+    }
+    let root = scratch();
+    let [store, copy, pool, dir] = ["store", "copy", "pool", "other"].map(|name| path_str(&root, name));
+    run(&["format", &store, "--pool", &format!("apart={pool}")]);
+    assert!(std::process::Command::new("cp").args(["-a", &store, &copy]).status().unwrap().success());
+    fs::create_dir(&dir).unwrap();
+    let _not_mounted = Mounted { store: copy.clone(), dir: dir.clone().into() };
+    let mounted = Mounted::new(&root, &store, &[]);
+    fs::write(mounted.path("large"), vec![5; 1 << 20]).unwrap();
+    for (line, code) in
+        [(vec!["mount", "-d", &copy, &dir], 1), (vec!["gc", &copy], 1), (vec!["fsck", "--repair", &copy], 8)]
+    {
+        let output = cofs(&line).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{line:?}: {said}");
+        for word in ["pool apart", &pool, "in use by another process", "; unmount that volume"] {
+            assert!(said.contains(word), "{line:?}: {said}");
+        }
+    }
+    run(&["status", &copy]);
+    assert_eq!(fs::read(mounted.path("large")).unwrap(), vec![5; 1 << 20]);
+    mounted.unmount();
+    run(&["gc", &copy]);
+}
+
+#[test]
 fn a_pool_that_is_away_is_told_and_nothing_is_taken_for_lost() {
     if skip() {
         return;
