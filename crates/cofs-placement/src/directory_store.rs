@@ -144,6 +144,7 @@ impl BackingStore for DirectoryStore {
             | OFlags::NOFOLLOW
             | match mode {
                 OpenMode::Read => OFlags::RDONLY,
+                OpenMode::Look => OFlags::RDONLY | OFlags::NONBLOCK,
                 OpenMode::ReadWrite => OFlags::RDWR,
                 OpenMode::CreateNew => OFlags::RDWR | OFlags::CREATE | OFlags::EXCL,
                 OpenMode::Directory => OFlags::RDONLY | OFlags::DIRECTORY,

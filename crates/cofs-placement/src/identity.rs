@@ -16,7 +16,7 @@ use uuid::Uuid;
 
 use crate::{
     PoolConfig,
-    store::{At, BackingStore, OpenMode, Operation, errno},
+    store::{At, BackingStore, OpenMode, Operation, errno, open_regular},
 };
 
 pub const FILE: &str = "cofs-pool.toml";
@@ -43,7 +43,7 @@ pub enum Mismatch {
     Foreign,
     /// Another process has it to change it.
     InUse,
-    Newer(u32),
+    Newer(u64),
     Malformed(String),
 }
 
@@ -107,11 +107,11 @@ impl Identity {
         let text = read(store, root)?;
         #[derive(Deserialize)]
         struct Version {
-            version: u32,
+            version: u64,
         }
         let malformed = |error: toml::de::Error| Mismatch::Malformed(error.message().to_owned());
         let Version { version } = toml::from_str(&text).map_err(malformed)?;
-        if version > VERSION {
+        if version > VERSION.into() {
             return Err(Mismatch::Newer(version));
         }
         let found: Self = toml::from_str(&text).map_err(malformed)?;
@@ -145,9 +145,10 @@ pub fn harmless(name: &[u8]) -> bool {
 fn read(store: &dyn BackingStore, root: Option<&File>) -> Result<String, Mismatch> {
     let unreadable = |error: io::Error| match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Mismatch::Absent,
+        io::ErrorKind::InvalidData => Mismatch::Malformed(error.to_string()),
         _ => Mismatch::Unreadable(error),
     };
-    let file = store.open(At { directory: root, path: FILE }, OpenMode::Read).map_err(unreadable)?;
+    let file = open_regular(store, At { directory: root, path: FILE }, OpenMode::Look).map_err(unreadable)?;
     store.admit(Operation::Read).map_err(Mismatch::Unreadable)?;
     let mut text = String::new();
     file.take(limits::POOL_IDENTITY_BYTES_MAX).read_to_string(&mut text).map_err(|error| {

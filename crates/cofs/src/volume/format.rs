@@ -13,9 +13,9 @@ use std::{
     sync::Arc,
 };
 
-use cofs_engine::Engine;
+use cofs_engine::{Engine, read_small};
 
-use cofs_types::failpoint;
+use cofs_types::{failpoint, limits};
 use rustix::fs::{Access, access};
 use uuid::Uuid;
 
@@ -142,7 +142,7 @@ fn first_entry(directory: &Path, known: &[&OsStr]) -> Done<Option<String>> {
 
 fn clear_half_written(store: &Path) -> Done {
     let path = store.join(PLAN);
-    let text = match fs::read_to_string(&path) {
+    let text = match read_small(&path, limits::CONFIG_BYTES_MAX) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(Failure::io("cannot read", &path, &error)),

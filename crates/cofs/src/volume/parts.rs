@@ -2,7 +2,7 @@
 
 use std::{fs, io, path::Path, sync::Arc, time::UNIX_EPOCH};
 
-use cofs_engine::{EmbeddedEngine, EmbeddedOptions, Engine, EngineError, OverlayEngine};
+use cofs_engine::{EmbeddedEngine, EmbeddedOptions, Engine, EngineError, OverlayEngine, read_small};
 use cofs_namespace::{Namespace, VolumeOptions, check::Checker};
 use cofs_placement::{Placement, PoolConfig, PoolHealth};
 use cofs_types::{FsResult, PoolId, Timestamp, limits};
@@ -48,7 +48,8 @@ pub fn unformat_pool(directory: &Path, volume: Uuid) {
 
 /// Whether a directory holds a pool of this very volume.
 pub fn is_pool_of(directory: &Path, volume: Uuid) -> bool {
-    fs::read_to_string(directory.join(POOL_MARK)).is_ok_and(|text| text.contains(&volume.to_string()))
+    read_small(&directory.join(POOL_MARK), limits::POOL_IDENTITY_BYTES_MAX)
+        .is_ok_and(|text| text.contains(&volume.to_string()))
 }
 
 /// Removes the regular files in `directory`, and nothing below it.
