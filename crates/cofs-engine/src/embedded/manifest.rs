@@ -93,7 +93,7 @@ fn named(directory: &Path) -> Result<Option<String>, EngineError> {
         Err(error) if error.kind() == io::ErrorKind::InvalidData => {
             Err(damaged(directory, &format!("{CURRENT}: {error}")))
         }
-        Err(error) => Err(from_io(&format!("{CURRENT} of the metadata in {}", directory.display()), &error)),
+        Err(error) => Err(from_io(&format!("the metadata in {}: {CURRENT}", directory.display()), &error)),
     }
 }
 
