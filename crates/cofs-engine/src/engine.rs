@@ -3,6 +3,7 @@
 use std::{fmt, ops::ControlFlow, sync::Arc, time::Duration};
 
 pub use bytes::Bytes;
+use rustix::io::Errno;
 use smallvec::SmallVec;
 
 /// A key as it is kept: one of the usual length needs no memory of its own.
@@ -92,6 +93,11 @@ pub struct EngineError {
 impl EngineError {
     pub fn advise(self, advice: &'static str) -> Self {
         Self { advice: Some(advice), ..self }
+    }
+
+    /// Whether what is stored is not what was; `what` says where.
+    pub fn is_damage(&self) -> bool {
+        self.errno == Some(Errno::UCLEAN.raw_os_error())
     }
 }
 

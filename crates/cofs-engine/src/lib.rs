@@ -19,6 +19,7 @@ mod engine;
 mod fault;
 mod memory;
 mod overlay;
+mod small_file;
 
 pub use embedded::{BACKGROUND_THREADS, EmbeddedEngine, EmbeddedOptions, KeyShape};
 pub use engine::{
@@ -28,3 +29,4 @@ pub use engine::{
 pub use fault::{Call, Fault, FaultEngine, FaultPlan};
 pub use memory::MemoryEngine;
 pub use overlay::OverlayEngine;
+pub use small_file::{open_regular, read_small, regular};

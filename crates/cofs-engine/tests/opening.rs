@@ -76,6 +76,9 @@ fn made_by_a_newer_version() {
     let directory = store();
     fs::write(directory.path().join("cofs-engine"), "cofs engine, rocksdb, version 3\n").unwrap();
     refused(&options(directory.path()), Errno::INVAL, "newer cofs");
+    fs::write(directory.path().join("cofs-engine"), "cofs engine, rocksdb, version 99999999999999\n")
+        .unwrap();
+    refused(&options(directory.path()), Errno::INVAL, "newer cofs");
     fs::write(directory.path().join("cofs-engine"), b"\xff\xfe").unwrap();
     refused(&options(directory.path()), Errno::INVAL, "not a cofs metadata");
 }
@@ -94,6 +97,10 @@ fn one_without_a_journal_of_an_older_version_gets_one() {
 #[test]
 fn a_lost_journal_is_noticed() {
     let directory = store();
+    for journal in names(directory.path()).into_iter().filter(|name| name.starts_with("journal-")) {
+        fs::write(directory.path().join(journal), "nonsense").unwrap();
+    }
+    refused(&options(directory.path()), Errno::UCLEAN, "journal-N are illegible); restore the directory");
     for journal in names(directory.path()).into_iter().filter(|name| name.starts_with("journal-")) {
         fs::remove_file(directory.path().join(journal)).unwrap();
     }
@@ -183,6 +190,46 @@ fn damaged() {
         }
         let Err(error) = EmbeddedEngine::open(&options(directory.path())) else { panic!("{name} opened") };
         assert_eq!(error.errno, Some(Errno::UCLEAN.raw_os_error()), "{name}: {error}");
+    }
+}
+
+#[test]
+fn a_manifest_that_is_not_there_is_damage_and_no_missing_store() {
+    for (name, damage, words) in
+        [("MANIFEST-", None, ", which CURRENT names, is gone"), ("CURRENT", Some(""), "names no manifest")]
+    {
+        let directory = store();
+        for victim in names(directory.path()).into_iter().filter(|n| n.starts_with(name)) {
+            let path = directory.path().join(victim);
+            damage.map_or_else(|| fs::remove_file(&path), |text| fs::write(&path, text)).unwrap();
+        }
+        for read_only in [true, false] {
+            let options = EmbeddedOptions { read_only, ..options(directory.path()) };
+            refused(&options, Errno::UCLEAN, words);
+        }
+    }
+}
+
+/// A FIFO would be waited for, for ever.
+#[test]
+fn what_stands_in_the_place_of_a_file_is_not_waited_for() {
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+    for (name, refusal) in [
+        ("cofs-engine", Some((Errno::INVAL, "its file cofs-engine is damaged"))),
+        ("CURRENT", Some((Errno::UCLEAN, "CURRENT: it is a FIFO"))),
+        ("MANIFEST-", Some((Errno::UCLEAN, ": it is a FIFO"))),
+        ("journal-0", Some((Errno::UCLEAN, "its files journal-N are illegible"))),
+        ("manifest-length", None),
+    ] {
+        let directory = store();
+        let victim = names(directory.path()).into_iter().find(|n| n.starts_with(name)).unwrap();
+        let path = directory.path().join(victim);
+        fs::remove_file(&path).unwrap();
+        mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        match refusal {
+            Some((errno, words)) => drop(refused(&options(directory.path()), errno, words)),
+            None => drop(open(directory.path())),
+        }
     }
 }
 

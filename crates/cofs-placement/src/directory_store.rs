@@ -2,6 +2,10 @@
 //!
 //! The descriptor is taken when the store is attached and every path is resolved below it: a file system
 //! mounted over the directory, or a rename of it, changes nothing for those who use the store.
+//!
+//! Who opens the directory to change it has it alone: by flock(2) on the directory itself, which needs no file of its own, no right to write,
+//! and hardly anywhere an answer of a server, as file systems leave it to the kernel for directories. So other hosts do not see it: they are kept
+//! out by the lock of the volume's store, and this one is to keep out a copy of the store on the same host.
 
 use std::{
     fs::File,
@@ -10,11 +14,12 @@ use std::{
     os::fd::{AsFd, OwnedFd},
     path::{Path, PathBuf},
     sync::Arc,
+    time::Duration,
 };
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use rustix::{
-    fs::{self, AtFlags, CWD, FileType, Mode, OFlags, RawDir, ResolveFlags, SeekFrom},
+    fs::{self, AtFlags, CWD, FileType, FlockOperation, Mode, OFlags, RawDir, ResolveFlags, SeekFrom},
     io::Errno,
 };
 
@@ -29,12 +34,20 @@ const FILE_MODE: Mode = Mode::RUSR.union(Mode::WUSR);
 pub struct DirectoryStore {
     path: PathBuf,
     root: RwLock<Option<Arc<File>>>,
+    /// The root that is locked, where the directory is to be had alone; it outlives its place in `root` where another cannot be locked because
+    /// it is the same directory.
+    alone: Option<Mutex<Option<Arc<File>>>>,
 }
 
 impl DirectoryStore {
     /// Names the directory; [`BackingStore::attach`] opens it.
     pub fn new(path: impl Into<PathBuf>) -> Self {
-        Self { path: path.into(), root: RwLock::new(None) }
+        Self { path: path.into(), root: RwLock::new(None), alone: None }
+    }
+
+    /// As [`new`](Self::new), for who changes what is in the directory: attaching fails with EWOULDBLOCK while another store has it alone.
+    pub fn alone(path: impl Into<PathBuf>) -> Self {
+        Self { alone: Some(Mutex::default()), ..Self::new(path) }
     }
 
     fn root(&self) -> io::Result<Arc<File>> {
@@ -52,6 +65,38 @@ impl DirectoryStore {
             None => Ok(call(&*self.root()?, at.path)?),
         }
     }
+}
+
+/// Locks `root`, unless it is the directory that `held` has locked; `held` has it then.
+fn hold(root: &Arc<File>, held: &mut Option<Arc<File>>) -> io::Result<()> {
+    match lock_patiently(root) {
+        Err(Errno::WOULDBLOCK) => match held {
+            Some(held) if is_same(held, root)? => return Ok(()),
+            _ => return Err(Errno::WOULDBLOCK.into()),
+        },
+        // A file system without locks is used without.
+        Err(Errno::NOLCK | Errno::NOSYS | Errno::OPNOTSUPP | Errno::INVAL) => {}
+        locked => locked?,
+    }
+    *held = Some(Arc::clone(root));
+    Ok(())
+}
+
+/// Tries for a moment: a process that has just been killed lets go of its files one after the other.
+fn lock_patiently(root: &File) -> rustix::io::Result<()> {
+    const TRIES: u32 = 20;
+    for _ in 1..TRIES {
+        match fs::flock(root, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) => std::thread::sleep(Duration::from_millis(10)),
+            other => return other,
+        }
+    }
+    fs::flock(root, FlockOperation::NonBlockingLockExclusive)
+}
+
+fn is_same(one: &File, other: &File) -> io::Result<bool> {
+    let (one, other) = (fs::fstat(one)?, fs::fstat(other)?);
+    Ok((one.st_dev, one.st_ino) == (other.st_dev, other.st_ino))
 }
 
 /// openat(2); for who is impatient, by what the kernel has in memory. Errors: EAGAIN where he is refused.
@@ -85,9 +130,12 @@ impl BackingStore for DirectoryStore {
     fn attach(&self, accept: &mut dyn FnMut(&File) -> io::Result<()>) -> io::Result<()> {
         // Not O_PATH: syncfs(2) and fstatvfs want a descriptor that is really open.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let root = File::from(fs::openat(CWD, &self.path, flags, Mode::empty())?);
+        let root = Arc::new(File::from(fs::openat(CWD, &self.path, flags, Mode::empty())?));
         accept(&root)?;
-        *self.root.write() = Some(Arc::new(root));
+        if let Some(held) = &self.alone {
+            hold(&root, &mut held.lock())?;
+        }
+        *self.root.write() = Some(root);
         Ok(())
     }
 
@@ -96,6 +144,7 @@ impl BackingStore for DirectoryStore {
             | OFlags::NOFOLLOW
             | match mode {
                 OpenMode::Read => OFlags::RDONLY,
+                OpenMode::Look => OFlags::RDONLY | OFlags::NONBLOCK,
                 OpenMode::ReadWrite => OFlags::RDWR,
                 OpenMode::CreateNew => OFlags::RDWR | OFlags::CREATE | OFlags::EXCL,
                 OpenMode::Directory => OFlags::RDONLY | OFlags::DIRECTORY,
@@ -168,5 +217,22 @@ impl BackingStore for DirectoryStore {
 
     fn sync_all(&self) -> io::Result<()> {
         Ok(fs::syncfs(&*self.root()?)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_has_a_directory_alone_may_attach_it_again_and_nobody_else() {
+        let scratch = tempfile::tempdir().unwrap();
+        let attach = |store: &DirectoryStore| store.attach(&mut |_| Ok(())).map_err(|error| error.kind());
+        let [first, second] = [(); 2].map(|()| DirectoryStore::alone(scratch.path()));
+        assert_eq!((attach(&first), attach(&first)), (Ok(()), Ok(())));
+        assert_eq!(attach(&second), Err(io::ErrorKind::WouldBlock));
+        assert_eq!(attach(&DirectoryStore::new(scratch.path())), Ok(()), "who only looks");
+        drop(first);
+        assert_eq!(attach(&second), Ok(()));
     }
 }

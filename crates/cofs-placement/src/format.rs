@@ -18,9 +18,11 @@ use crate::{
 pub fn format(store: &Arc<dyn BackingStore>, config: &PoolConfig, volume: Uuid) -> FsResult<()> {
     store.attach(&mut |_| Ok(())).map_err(|error| FsError::from_io("open the directory of a pool", error))?;
     refuse_what_is_used(&**store)?;
-    lay_out(&**store)
-        .and_then(|()| Identity::new(config, volume).write(&**store))
-        .map_err(|error| FsError::from_io("format a pool", error))
+    lay_out(&**store).and_then(|()| Identity::new(config, volume).write(&**store)).map_err(|error| {
+        // What cannot be removed the next format will.
+        let _ = clear_left_overs(&**store);
+        FsError::from_io("format a pool", error)
+    })
 }
 
 /// Takes back [`format`], also one that was cut short. `NotEmpty`, and nothing is changed, where there are objects.
@@ -56,7 +58,9 @@ fn refuse_what_is_used(store: &dyn BackingStore) -> FsResult<()> {
 /// Removes what a format that was cut short left, if it holds no object.
 fn clear_left_overs(store: &dyn BackingStore) -> FsResult<()> {
     absent_is_well(store.remove_directory(At::root(path::OBJECTS))).map_err(|_| FsError::NotEmpty)?;
-    absent_is_well(store.remove_file(At::root(reservation::FILE)))
+    [reservation::FILE, identity::FILE_NEW]
+        .into_iter()
+        .try_for_each(|name| absent_is_well(store.remove_file(At::root(name))))
         .map_err(|error| FsError::from_io("format a pool", error))
 }
 

@@ -98,6 +98,7 @@ impl Health {
             (Ok(()), _) => Ok(Look::Reattached),
             (Err(_), Some(mismatch)) => Err(mismatch),
             (Err(error), None) if error.kind() == io::ErrorKind::NotFound => Err(Mismatch::Absent),
+            (Err(error), None) if error.kind() == io::ErrorKind::WouldBlock => Err(Mismatch::InUse),
             (Err(error), None) => Err(Mismatch::Unreadable(error)),
         }
     }
@@ -107,20 +108,20 @@ impl Health {
         let state = self.state.lock();
         let errno = state.failure.as_ref().map_or(Errno::IO.raw_os_error(), Mismatch::errno);
         let source = Arc::new(io::Error::from_raw_os_error(errno));
-        let context = format!("use pool {} in {}", self.identity.name(), self.store.path().display());
-        FsError::Backing { context: context.into(), source }
+        FsError::Backing { context: self.using().into(), source }
     }
 
-    /// An error if the pool can never be used by this program as it stands.
+    fn using(&self) -> String {
+        format!("use pool {} in {}", self.identity.name(), self.store.path().display())
+    }
+
+    /// An error if the pool can never be used by this program as it stands, or not beside another that uses it.
     pub fn refusal(&self) -> FsResult<()> {
         let state = self.state.lock();
         match &state.failure {
-            Some(mismatch @ Mismatch::Newer(_)) => {
-                let why = format!("{}: {}", self.store.path().display(), mismatch.told());
-                Err(FsError::Backing {
-                    context: "use a pool".into(),
-                    source: Arc::new(io::Error::other(why)),
-                })
+            Some(mismatch @ (Mismatch::Newer(_) | Mismatch::InUse)) => {
+                let source = Arc::new(io::Error::other(mismatch.told()));
+                Err(FsError::Backing { context: self.using().into(), source })
             }
             Some(mismatch @ Mismatch::Malformed(_)) => {
                 Err(FsError::corrupt(format!("pool {}: {}", self.store.path().display(), mismatch.told())))

@@ -16,11 +16,11 @@ use uuid::Uuid;
 
 use crate::{
     PoolConfig,
-    store::{At, BackingStore, OpenMode, Operation, errno},
+    store::{At, BackingStore, OpenMode, Operation, errno, open_regular},
 };
 
 pub const FILE: &str = "cofs-pool.toml";
-const FILE_NEW: &str = "cofs-pool.toml.new";
+pub const FILE_NEW: &str = "cofs-pool.toml.new";
 /// The pool format that this program writes, and the newest it reads.
 pub const VERSION: u32 = 1;
 
@@ -41,7 +41,9 @@ pub enum Mismatch {
     /// There is none: not formatted, or not mounted.
     Absent,
     Foreign,
-    Newer(i64),
+    /// Another process has it to change it.
+    InUse,
+    Newer(u64),
     Malformed(String),
 }
 
@@ -49,6 +51,9 @@ impl Mismatch {
     /// What to do about it, where that follows from what it is.
     pub fn advice(&self) -> Option<&'static str> {
         match self {
+            Self::InUse => {
+                Some("unmount that volume (a copy of this one?) first, or give this one pools of its own")
+            }
             Self::Newer(_) => Some("use a newer cofs"),
             Self::Malformed(_) => Some("restore it from a copy"),
             Self::Unreadable(error) if matches!(errno(error), Some(Errno::MFILE | Errno::NFILE)) => {
@@ -67,6 +72,7 @@ impl Mismatch {
     pub fn errno(&self) -> i32 {
         match self {
             Self::Unreadable(error) => error.raw_os_error().unwrap_or(Errno::IO.raw_os_error()),
+            Self::InUse => Errno::BUSY.raw_os_error(),
             _ => Errno::IO.raw_os_error(),
         }
     }
@@ -77,6 +83,7 @@ impl std::fmt::Display for Mismatch {
         match self {
             Self::Unreadable(error) => write!(f, "{FILE} cannot be read: {error}"),
             Self::Absent => write!(f, "{FILE} is not there (not mounted?)"),
+            Self::InUse => f.write_str("it is in use by another process"),
             Self::Foreign => write!(f, "{FILE} is that of another volume or pool"),
             Self::Newer(version) => {
                 write!(f, "pool format {version} is newer than this cofs reads ({VERSION})")
@@ -100,14 +107,14 @@ impl Identity {
         let text = read(store, root)?;
         #[derive(Deserialize)]
         struct Version {
-            version: i64,
+            version: u64,
         }
         let malformed = |error: toml::de::Error| Mismatch::Malformed(error.message().to_owned());
         let Version { version } = toml::from_str(&text).map_err(malformed)?;
-        if version > i64::from(VERSION) {
+        if version > VERSION.into() {
             return Err(Mismatch::Newer(version));
         }
-        if version < 1 {
+        if version == 0 {
             return Err(Mismatch::Malformed(format!("version {version} does not exist")));
         }
         let found: Self = toml::from_str(&text).map_err(malformed)?;
@@ -151,9 +158,10 @@ pub fn absent_is_well(removed: io::Result<()>) -> io::Result<()> {
 fn read(store: &dyn BackingStore, root: Option<&File>) -> Result<String, Mismatch> {
     let unreadable = |error: io::Error| match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Mismatch::Absent,
+        io::ErrorKind::InvalidData => Mismatch::Malformed(error.to_string()),
         _ => Mismatch::Unreadable(error),
     };
-    let file = store.open(At { directory: root, path: FILE }, OpenMode::Read).map_err(unreadable)?;
+    let file = open_regular(store, At { directory: root, path: FILE }, OpenMode::Look).map_err(unreadable)?;
     store.admit(Operation::Read).map_err(Mismatch::Unreadable)?;
     let mut text = String::new();
     file.take(limits::POOL_IDENTITY_BYTES_MAX).read_to_string(&mut text).map_err(|error| {

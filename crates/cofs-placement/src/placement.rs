@@ -97,9 +97,12 @@ impl Placement {
     /// Opens the pools of `volume`. A pool that is not there opens as failed, and heals when it is.
     ///
     /// An error only for what no waiting heals: [`FsError::Corrupt`] for an identity that this program
-    /// cannot read, and nonsensical configurations.
+    /// cannot read, one that another driver has open to change it ([`FsError::Backing`]), and nonsensical configurations.
     pub fn open(pools: &[PoolConfig], volume: Uuid) -> FsResult<Self> {
-        let pools = pools.iter().map(|config| (config.clone(), directory(config))).collect();
+        let store = |config: &PoolConfig| -> Arc<dyn BackingStore> {
+            Arc::new(DirectoryStore::alone(&config.directory))
+        };
+        let pools = pools.iter().map(|config| (config.clone(), store(config))).collect();
         Self::open_with(pools, volume, boot_id())
     }
 

@@ -61,7 +61,7 @@ impl BackingStore for ReadOnlyStore {
 
     fn open(&self, at: At<'_>, mode: OpenMode) -> io::Result<File> {
         match mode {
-            OpenMode::Read | OpenMode::Directory => self.inner.open(at, mode),
+            OpenMode::Read | OpenMode::Look | OpenMode::Directory => self.inner.open(at, mode),
             OpenMode::ReadWrite | OpenMode::CreateNew => refused(),
         }
     }

@@ -14,7 +14,7 @@ use cofs_types::failpoint;
 use siphasher::sip::SipHasher13;
 use uuid::Uuid;
 
-use crate::store::{At, BackingStore, OpenMode, Operation};
+use crate::store::{At, BackingStore, OpenMode, Operation, open_regular};
 
 pub const FILE: &str = "reservations";
 
@@ -59,11 +59,11 @@ impl ReservationFile {
 
     /// What the newest slot says, of a pool that may not be writable. Errors: as of [`open`](Self::open).
     pub fn look(store: &dyn BackingStore) -> io::Result<Reservation> {
-        Self::open_as(store, OpenMode::Read).map(|found| found.current)
+        Self::open_as(store, OpenMode::Look).map(|found| found.current)
     }
 
     fn open_as(store: &dyn BackingStore, mode: OpenMode) -> io::Result<Self> {
-        let file = store.open(At::root(FILE), mode)?;
+        let file = open_regular(store, At::root(FILE), mode)?;
         let mut newest: Option<(u64, Reservation)> = None;
         for slot in 0..2 {
             let mut bytes = [0; SLOT_BYTES];

@@ -30,6 +30,8 @@ impl<'a> At<'a> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OpenMode {
     Read,
+    /// For reading what may be anything: a FIFO would be waited for.
+    Look,
     ReadWrite,
     /// For reading and writing; fails with `EEXIST` if it is there.
     CreateNew,
@@ -120,6 +122,17 @@ pub trait BackingStore: Send + Sync + 'static {
     fn space(&self) -> io::Result<Space>;
     /// syncfs(2) of the file system that holds the root.
     fn sync_all(&self) -> io::Result<()>;
+}
+
+/// Opens a file of the store's root that is to be a regular one; anything may stand in its place. Errors: EISDIR for a directory, `InvalidData` for
+/// anything else.
+pub fn open_regular(store: &dyn BackingStore, at: At<'_>, mode: OpenMode) -> io::Result<File> {
+    let file = store.open(at, mode)?;
+    match file.metadata()?.file_type() {
+        kind if kind.is_file() => Ok(file),
+        kind if kind.is_dir() => Err(Errno::ISDIR.into()),
+        _ => Err(io::Error::new(io::ErrorKind::InvalidData, "it is no regular file")),
+    }
 }
 
 pub fn errno(error: &io::Error) -> Option<Errno> {

@@ -7,7 +7,8 @@ use std::{fs, path::Path};
 use cofs_placement::{BackingStore, Fault, Operation, Placement, PoolHealth};
 use cofs_types::{FsError, FsResult, PoolId};
 use common::{
-    EDQUOT, EIO, EMFILE, ENOSPC, EROFS, ESTALE, POOL, VOLUME, World, errno, eventually, ino, no_xattrs, scan,
+    EBUSY, EDQUOT, EIO, EMFILE, ENOSPC, EROFS, ESTALE, POOL, VOLUME, World, errno, eventually, ino,
+    no_xattrs, scan,
 };
 
 const MAKING: [Operation; 3] = [Operation::Create, Operation::MakeDirectory, Operation::Tag];
@@ -164,6 +165,45 @@ fn another_volumes_pool_is_not_touched() {
     let PoolHealth::Failed { why, .. } = &placement.space()[0].health else { panic!("it is not failed") };
     assert!(why.contains("another volume"), "{why}");
     assert!(!world.directory().join("objects/0").exists());
+}
+
+#[test]
+fn a_pool_that_another_driver_changes_is_refused_until_he_is_done() {
+    let world = World::new(1);
+    let open = || Placement::open(&world.configs, VOLUME);
+    let first = open().unwrap();
+    let said = open().err().unwrap().to_string();
+    assert!(said.contains("pool0") && said.contains("in use by another process"), "{said}");
+    Placement::open_for_reading(&world.configs, VOLUME).unwrap();
+
+    // One that was away when it was opened is refused when it comes.
+    let away = world.scratch.path().join("away");
+    fs::rename(world.directory(), &away).unwrap();
+    let second = open().unwrap();
+    fs::rename(&away, world.directory()).unwrap();
+    eventually("the pool is seen, and whose it is", || {
+        assert!(second.take(ino(1)).is_err());
+        matches!(&second.space()[0].health, PoolHealth::Failed { why, .. } if why.contains("in use by"))
+    });
+    assert_eq!(errno(&second.take(ino(1)).err().unwrap()), Some(EBUSY));
+    drop(first);
+    eventually("it is had", || second.take(ino(1)).is_ok());
+    assert!(open().is_err());
+}
+
+#[test]
+fn a_format_that_fails_leaves_nothing() {
+    let world = World::new(1);
+    let [pool, other] = ["pool0", "other"].map(|name| world.scratch.path().join(name));
+    fs::create_dir(&other).unwrap();
+    let config = cofs_placement::PoolConfig { directory: other.clone(), ..world.configs[0].clone() };
+    // Its name is taken: what stands before the identity is made, and it is not.
+    fs::create_dir(other.join("cofs-pool.toml.new")).unwrap();
+    Placement::format_pool(&config, VOLUME).unwrap_err();
+    assert_eq!(fs::read_dir(&other).unwrap().count(), 1);
+    fs::remove_dir(other.join("cofs-pool.toml.new")).unwrap();
+    Placement::format_pool(&config, VOLUME).unwrap();
+    assert_eq!(fs::read_dir(&other).unwrap().count(), fs::read_dir(pool).unwrap().count());
 }
 
 #[test]

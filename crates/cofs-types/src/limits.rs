@@ -57,6 +57,8 @@ pub const OBJECTS_READY_OPEN_MAX: usize = 256;
 pub const OBJECT_DIRECTORIES_OPEN_MAX: usize = 64;
 /// Object directories remembered as perhaps empty, to be removed in the background.
 pub const OBJECT_DIRECTORIES_EMPTIED_MAX: usize = 1024;
+/// Bytes of a volume's configuration: of all its pools, each with a path as long as may be.
+pub const CONFIG_BYTES_MAX: u64 = 1 << 20;
 /// Bytes of a pool's identity file.
 pub const POOL_IDENTITY_BYTES_MAX: u64 = 4096;
 /// Pools of one volume.

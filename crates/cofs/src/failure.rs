@@ -73,6 +73,9 @@ pub fn remedy(error: &io::Error) -> Option<&'static str> {
         _ if Errno::from_io_error(error) == Some(Errno::NOTCONN) => {
             Some("the process of what is mounted there has ended: unmount it, and mount it again")
         }
+        _ if Errno::from_io_error(error) == Some(Errno::UCLEAN) => {
+            Some("restore what is damaged from a copy, or load a dump if it is the metadata (cofs load)")
+        }
         io::ErrorKind::PermissionDenied => Some("do it as its owner or as root, or get the permission first"),
         io::ErrorKind::ReadOnlyFilesystem => {
             Some("have that file system mounted for writing, or name another place")

@@ -14,7 +14,7 @@ mod staged;
 mod verbs;
 mod volume;
 
-use std::{env::VarError, ffi::OsString, process::ExitCode};
+use std::{env::VarError, ffi::OsString, io, process::ExitCode, sync::Arc};
 
 use clap::{Parser, error::ErrorKind};
 use failure::Failure;
@@ -103,6 +103,7 @@ fn say(failure: &Failure) -> ExitCode {
 
 fn start_up(cli: &cli::Cli) -> Result<(), Failure> {
     start_log(&cli.log)?;
+    outlive_large_files()?;
     arm_failpoint()
 }
 
@@ -112,6 +113,12 @@ fn is_about_us(filter: &str) -> bool {
     filter
         .split(',')
         .all(|word| LEVELS.iter().any(|level| word.eq_ignore_ascii_case(level)) || word.starts_with("cofs"))
+}
+
+/// A write beyond the limit on a file's size (ulimit -f) is to fail with EFBIG, and not to end the process and its mount with it. By a
+/// handler, as what is executed would inherit that a signal is ignored.
+fn outlive_large_files() -> io::Result<()> {
+    signal_hook::flag::register(libc::SIGXFSZ, Arc::default()).map(drop)
 }
 
 fn start_log(filter: &str) -> Result<(), Failure> {

@@ -4,7 +4,7 @@ mod common;
 
 use std::{
     fs::{self, File},
-    io::{Read, Write},
+    io::{self, Read, Write},
     os::unix::{fs::MetadataExt, net::UnixDatagram, process::ExitStatusExt},
     path::Path,
     process::{Command, Stdio},
@@ -542,6 +542,33 @@ fn too_few_open_files_end_a_mount_before_it_is_told_to_serve() {
         }
     }
     assert!(served > 0 && refused > 0, "{served} served, {refused} refused");
+}
+
+/// Whoever started it may have had a limit on the size of files: one writer who meets it must not end the mount of all.
+#[test]
+fn a_file_beyond_the_limit_is_refused_and_the_mount_goes_on() {
+    if skip() {
+        return;
+    }
+    let root = scratch();
+    let store = format(&root);
+    let dir = root.path().join("mount");
+    fs::create_dir(&dir).unwrap();
+    // In blocks of 512 or 1024 bytes: more than a file of the metadata takes.
+    let line = "ulimit -f 50000; exec \"$0\" mount -d \"$1\" \"$2\"";
+    let mut shell = std::process::Command::new("sh");
+    shell.args(["-c", line, env!("CARGO_BIN_EXE_cofs"), &store]).arg(&dir);
+    assert!(shell.status().unwrap().success());
+    let mounted = Mounted { store: store.clone(), dir };
+    let write = |name: &str, bytes: usize| {
+        let mut file = File::create(mounted.path(name))?;
+        (0..bytes >> 20).try_for_each(|_| file.write_all(&[7; 1 << 20]))?;
+        file.sync_all()
+    };
+    assert_eq!(write("huge", 60 << 20).unwrap_err().kind(), io::ErrorKind::FileTooLarge);
+    write("large", 3 << 20).unwrap();
+    mounted.unmount();
+    run(&["fsck", &store]);
 }
 
 #[test]

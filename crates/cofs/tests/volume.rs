@@ -222,6 +222,118 @@ fn lost_metadata_are_loaded_from_a_dump_and_the_pools_used_again() {
 }
 
 #[test]
+fn a_copy_of_a_store_does_not_get_the_pools_of_a_volume_in_use() {
+    if skip() {
+        return;
+    }
+    let root = scratch();
+    let [store, copy, pool, dir] = ["store", "copy", "pool", "other"].map(|name| path_str(&root, name));
+    run(&["format", &store, "--pool", &format!("apart={pool}")]);
+    assert!(std::process::Command::new("cp").args(["-a", &store, &copy]).status().unwrap().success());
+    fs::create_dir(&dir).unwrap();
+    let _not_mounted = Mounted { store: copy.clone(), dir: dir.clone().into() };
+    let mounted = Mounted::new(&root, &store, &[]);
+    fs::write(mounted.path("large"), vec![5; 1 << 20]).unwrap();
+    for (line, code) in
+        [(vec!["mount", "-d", &copy, &dir], 1), (vec!["gc", &copy], 1), (vec!["fsck", "--repair", &copy], 8)]
+    {
+        let output = cofs(&line).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{line:?}: {said}");
+        for word in ["pool apart", &pool, "in use by another process", "; unmount that volume"] {
+            assert!(said.contains(word), "{line:?}: {said}");
+        }
+    }
+    run(&["status", &copy]);
+    assert_eq!(fs::read(mounted.path("large")).unwrap(), vec![5; 1 << 20]);
+    mounted.unmount();
+    run(&["gc", &copy]);
+}
+
+/// A FIFO would be waited for, for ever.
+#[test]
+fn what_stands_in_the_place_of_a_file_is_told_and_not_waited_for() {
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+    let root = scratch();
+    let store = format(&root);
+    let run = |line: &[&str]| {
+        let mut command = std::process::Command::new("timeout");
+        command.args(["120", env!("CARGO_BIN_EXE_cofs")]).args(line);
+        let output = command.output().unwrap();
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    for (name, said) in [
+        ("cofs.toml", "malformed: it is a FIFO"),
+        ("lock", "it is a FIFO, and must be a file; move it away"),
+        ("pool/cofs-pool.toml", "is malformed: it is no regular file; restore"),
+        ("pool/reservations", ""),
+        ("meta/CURRENT", "CURRENT: it is a FIFO"),
+    ] {
+        let (path, away) = (format!("{store}/{name}"), path_str(&root, "away"));
+        fs::rename(&path, &away).unwrap();
+        mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        for line in [["status", &store], ["fsck", &store], ["gc", &store]] {
+            let (code, words) = run(&line);
+            assert_ne!(code, Some(124), "{line:?} waited for {name}");
+            // fsck tells of a pool that is not there as of what is wrong.
+            assert!(line[0] == "fsck" || words.contains(said), "{name}: {line:?}: {words}");
+        }
+        fs::remove_file(&path).unwrap();
+        fs::rename(&away, &path).unwrap();
+    }
+    assert_eq!(fsck(&store, &[]).0, Some(0));
+}
+
+#[test]
+fn who_removes_the_lock_of_a_mounted_volume_opens_it_to_nobody() {
+    if skip() {
+        return;
+    }
+    let root = scratch();
+    let store = format(&root);
+    let mounted = Mounted::new(&root, &store, &[]);
+    fs::remove_file(format!("{store}/lock")).unwrap();
+    for line in [vec!["config", &store, "pool.default.tier=flash"], vec!["fsck", &store]] {
+        let output = cofs(&line).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && said.contains("is already mounted on"), "{line:?}: {said}");
+    }
+    mounted.unmount();
+    run(&["config", &store, "pool.default.tier=flash"]);
+}
+
+#[test]
+fn damaged_metadata_are_told_with_their_place_and_what_to_do() {
+    if skip() {
+        return;
+    }
+    let root = scratch();
+    let store = format(&root);
+    let tables = || {
+        let files = fs::read_dir(format!("{store}/meta")).unwrap().map(|file| file.unwrap().path());
+        files.filter(|path| path.extension().is_some_and(|extension| extension == "sst")).collect::<Vec<_>>()
+    };
+    // What a life leaves in the journal the next one puts into a table.
+    for life in 0..2 {
+        let mounted = Mounted::new(&root, &store, &[]);
+        let bytes: Vec<u8> = (0..15_000_u32).map(|at| at.wrapping_mul(at).to_le_bytes()[1]).collect();
+        (0..10).for_each(|file| fs::write(mounted.path(&format!("{life}-{file}")), &bytes).unwrap());
+        mounted.unmount();
+    }
+    let table = tables().into_iter().max_by_key(|table| fs::metadata(table).unwrap().len()).unwrap();
+    let mut bytes = fs::read(&table).unwrap();
+    let half = bytes.len() / 2;
+    bytes[..half].iter_mut().for_each(|byte| *byte ^= 0xff);
+    fs::write(&table, bytes).unwrap();
+    for line in [vec!["fsck", &store], vec!["dump", &store, "-o", &path_str(&root, "dump")]] {
+        let output = cofs(&line).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        let tells = said.contains(table.to_str().unwrap()) && said.contains("from a copy");
+        assert!(!output.status.success() && tells, "{line:?}: {said}");
+    }
+}
+
+#[test]
 fn a_pool_that_is_away_is_told_and_nothing_is_taken_for_lost() {
     if skip() {
         return;

@@ -18,14 +18,14 @@ use std::{
 
 use rustix::io::Errno;
 
-use super::{error::from_errno, manifest::CURRENT};
+use super::{error::from_errno, manifest};
 use crate::EngineError;
 
 pub(super) const PREFIX: &str = "doubtful-";
 
 /// Keeps tables, in the order in which they were handed over. Best effort, as the disk fails.
 pub(super) fn keep(directory: &Path, tables: &[PathBuf]) {
-    let Ok(manifest) = manifest(directory) else { return };
+    let Ok(manifest) = manifest::name(directory) else { return };
     // Those kept for it before are the ones: it is not written to after the first failure.
     if !kept(directory, &manifest).is_empty() {
         return;
@@ -55,7 +55,7 @@ pub(super) fn opening<T>(
     open: impl Fn() -> Result<T, EngineError>,
     list: impl Fn(&T) -> Result<Vec<Listed>, EngineError>,
 ) -> Result<T, EngineError> {
-    let tables = manifest(directory).map(|manifest| kept(directory, &manifest)).unwrap_or_default();
+    let tables = manifest::name(directory).map(|manifest| kept(directory, &manifest)).unwrap_or_default();
     if tables.is_empty() {
         return open();
     }
@@ -157,10 +157,6 @@ fn kept(directory: &Path, manifest: &str) -> Vec<PathBuf> {
     tables
 }
 
-fn manifest(directory: &Path) -> io::Result<String> {
-    fs::read_to_string(directory.join(CURRENT)).map(|name| name.trim_end().to_owned())
-}
-
 fn table_path(directory: &Path, number: u64) -> PathBuf {
     directory.join(format!("{number:06}.sst"))
 }
@@ -183,7 +179,7 @@ mod tests {
 
     fn store() -> tempfile::TempDir {
         let directory = tempfile::tempdir().unwrap();
-        fs::write(directory.path().join(CURRENT), "MANIFEST-000005\n").unwrap();
+        fs::write(directory.path().join(manifest::CURRENT), "MANIFEST-000005\n").unwrap();
         directory
     }
 
@@ -240,7 +236,7 @@ mod tests {
         assert!(opening(path, open, nothing).is_err(), "another is missing, too");
         assert!(text(path, 8).is_empty(), "it has not stayed");
         // Another manifest has other tables.
-        fs::write(path.join(CURRENT), "MANIFEST-000010\n").unwrap();
+        fs::write(path.join(manifest::CURRENT), "MANIFEST-000010\n").unwrap();
         assert!(opening(path, || try_open(path, [(8, "one"), (8, "one")], 0), nothing).is_err());
         keep(path, &tables(path, &["three", "four"]));
         assert!(kept(path, "MANIFEST-000005").is_empty());

@@ -60,11 +60,17 @@ pub(super) fn from_errno(what: impl AsRef<str>, errno: Errno) -> EngineError {
 }
 
 pub(super) fn from_io(doing: &str, error: &std::io::Error) -> EngineError {
-    EngineError { what: format!("{doing}: {error}").into(), errno: error.raw_os_error(), advice: None }
+    // What stands there is not what should.
+    let unfit = (error.kind() == std::io::ErrorKind::InvalidData).then_some(Errno::UCLEAN.raw_os_error());
+    EngineError {
+        what: format!("{doing}: {error}").into(),
+        errno: error.raw_os_error().or(unfit),
+        advice: None,
+    }
 }
 
-/// Whether there was no space.
+/// Whether there was no space, or none for a file of that size under the limit on them (ulimit -f).
 pub(super) fn is_full(error: &EngineError) -> bool {
-    let full = [Errno::NOSPC, Errno::DQUOT].map(|errno| Some(errno.raw_os_error()));
+    let full = [Errno::NOSPC, Errno::DQUOT, Errno::FBIG].map(|errno| Some(errno.raw_os_error()));
     full.contains(&error.errno)
 }

@@ -6,21 +6,27 @@
 //!
 //! So the manifest's name and length are noted when a store is closed in order. Each opening for writing begins another manifest; what is
 //! noted says something only of the one of that name, which nobody has cut since. A note that is missing or not whole says nothing.
+//!
+//! Of a manifest that is not there at all RocksDB would say that a file was not found, as it does of a store that was moved.
 
 use std::{
-    fs::{self, File},
-    io,
+    fs::File,
+    io::{self, Write},
+    os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
 };
 
-use rustix::io::Errno;
+use rustix::{fs::OFlags, io::Errno};
 
-use super::error::from_errno;
-use crate::EngineError;
+use super::error::{from_errno, from_io};
+use crate::{EngineError, open_regular, read_small};
 
 /// RocksDB's pointer to its manifest: there once, and as long as, a database is.
 pub(super) const CURRENT: &str = "CURRENT";
 pub(super) const NOTE: &str = "manifest-length";
+const NAME_PREFIX: &str = "MANIFEST-";
+/// Of either.
+const BYTES_MAX: u64 = 4096;
 
 /// Notes the manifest's length when it goes: after the database.
 pub(super) struct NotesLength(pub(super) PathBuf);
@@ -33,32 +39,71 @@ impl Drop for NotesLength {
 }
 
 fn note(directory: &Path) -> io::Result<()> {
-    let name = fs::read_to_string(directory.join(CURRENT))?;
-    let bytes = length(directory, name.trim_end())?;
-    fs::write(directory.join(NOTE), format!("{} {bytes}\n", name.trim_end()))
+    let name = name(directory)?;
+    let bytes = length(directory, &name)?;
+    let mut options = File::options();
+    // A FIFO in its place would be waited for.
+    let options =
+        options.write(true).create(true).truncate(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed());
+    options.open(directory.join(NOTE))?.write_all(format!("{name} {bytes}\n").as_bytes())
+}
+
+/// The manifest that is in use.
+pub(super) fn name(directory: &Path) -> io::Result<String> {
+    Ok(read_small(&directory.join(CURRENT), BYTES_MAX)?.trim_end().to_owned())
 }
 
 /// Of a file that is opened, as a network file system may have an older length at hand.
 fn length(directory: &Path, name: &str) -> io::Result<u64> {
-    Ok(File::open(directory.join(name))?.metadata()?.len())
+    Ok(open_regular(&directory.join(name))?.metadata()?.len())
 }
 
-/// Errors: EUCLEAN where the manifest is shorter than it was.
+/// Errors: EUCLEAN where there is no manifest, or it is shorter than it was.
 pub(super) fn check(directory: &Path) -> Result<(), EngineError> {
-    match noted(directory) {
-        // One that cannot be read RocksDB will tell.
-        Some((name, noted_bytes)) if length(directory, &name).is_ok_and(|bytes| bytes < noted_bytes) => {
-            let text = format!("the metadata in {} is damaged: {name} has lost its end", directory.display());
-            Err(from_errno(text, Errno::UCLEAN))
+    let Some(mut name) = named(directory)? else { return Ok(()) };
+    let bytes = loop {
+        match length(directory, &name) {
+            Ok(bytes) => break bytes,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => match named(directory)? {
+                // A writer has begun another meanwhile.
+                Some(now) if now != name => name = now,
+                _ => return Err(damaged(directory, &format!("{name}, which {CURRENT} names, is gone"))),
+            },
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                return Err(damaged(directory, &format!("{name}: {error}")));
+            }
+            // RocksDB will tell.
+            Err(_) => return Ok(()),
+        }
+    };
+    match noted(directory, &name) {
+        Some(noted_bytes) if bytes < noted_bytes => {
+            Err(damaged(directory, &format!("{name} has lost its end")))
         }
         _ => Ok(()),
     }
 }
 
-/// What the note says of the manifest that is in use.
-fn noted(directory: &Path) -> Option<(String, u64)> {
-    let current = fs::read_to_string(directory.join(CURRENT)).ok()?;
-    let note = fs::read_to_string(directory.join(NOTE)).ok()?;
-    let (name, bytes) = note.strip_suffix('\n')?.split_once(' ')?;
-    (name == current.trim_end()).then_some((name.to_owned(), bytes.parse().ok()?))
+/// The manifest that is in use; `None` in a store that is yet to be made.
+fn named(directory: &Path) -> Result<Option<String>, EngineError> {
+    match name(directory) {
+        Ok(name) if name.starts_with(NAME_PREFIX) => Ok(Some(name)),
+        Ok(_) => Err(damaged(directory, &format!("{CURRENT} names no manifest"))),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+            Err(damaged(directory, &format!("{CURRENT}: {error}")))
+        }
+        Err(error) => Err(from_io(&format!("the metadata in {}: {CURRENT}", directory.display()), &error)),
+    }
+}
+
+/// The length that was noted of the manifest `name`.
+fn noted(directory: &Path, name: &str) -> Option<u64> {
+    let note = read_small(&directory.join(NOTE), BYTES_MAX).ok()?;
+    let (of, bytes) = note.strip_suffix('\n')?.split_once(' ')?;
+    bytes.parse().ok().filter(|_| of == name)
+}
+
+fn damaged(directory: &Path, how: &str) -> EngineError {
+    from_errno(format!("the metadata in {} is damaged: {how}", directory.display()), Errno::UCLEAN)
 }

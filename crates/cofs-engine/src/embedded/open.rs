@@ -33,11 +33,12 @@ use super::{
     records::Records,
     reserve,
 };
-use crate::EngineError;
+use crate::{EngineError, read_small};
 
 pub(super) const MARKER: &str = "cofs-engine";
 pub(super) const MARKER_NEW: &str = "cofs-engine.new";
 const MARKER_PREFIX: &str = "cofs engine, rocksdb, version ";
+const MARKER_BYTES_MAX: u64 = 4096;
 /// Without a journal.
 const VERSION_BEFORE: u32 = 1;
 const VERSION: u32 = 2;
@@ -262,7 +263,7 @@ fn check_directory(directory: &Path, create: bool) -> Result<Found, EngineError>
     if create {
         fs::create_dir_all(directory).map_err(|e| at(directory, &e))?;
     }
-    let marked = match fs::read_to_string(directory.join(MARKER)) {
+    let marked = match read_small(&directory.join(MARKER), MARKER_BYTES_MAX) {
         Ok(text) => Some(check_marker(directory, &text)?),
         Err(e) if e.kind() == io::ErrorKind::NotFound => None,
         Err(e) if e.kind() == io::ErrorKind::InvalidData => return Err(foreign(directory)),
@@ -286,16 +287,17 @@ fn check_directory(directory: &Path, create: bool) -> Result<Found, EngineError>
 }
 
 fn check_marker(directory: &Path, text: &str) -> Result<u32, EngineError> {
-    let version = text.strip_prefix(MARKER_PREFIX).and_then(|rest| rest.trim_end().parse::<u32>().ok());
-    match version {
-        Some(version @ VERSION_BEFORE..=VERSION) => Ok(version),
-        Some(newer) => {
+    let version = text.strip_prefix(MARKER_PREFIX).and_then(|rest| rest.trim_end().parse::<u64>().ok());
+    let known = version.and_then(|version| version.try_into().ok());
+    match (version, known) {
+        (_, Some(version @ VERSION_BEFORE..=VERSION)) => Ok(version),
+        (Some(newer), _) => {
             let directory = directory.display();
             let text =
                 format!("the metadata in {directory} has version {newer}, this cofs reads version {VERSION}");
             Err(from_errno(text, Errno::INVAL).advise("use a newer cofs"))
         }
-        None => Err(foreign(directory)),
+        (None, _) => Err(foreign(directory)),
     }
 }
 
@@ -311,7 +313,7 @@ fn is_empty(directory: &Path) -> Result<bool, EngineError> {
 
 /// Whether a directory has the marker of a store, of whatever version.
 pub(super) fn is_marked(directory: &Path) -> bool {
-    fs::read_to_string(directory.join(MARKER)).is_ok_and(|text| text.starts_with(MARKER_PREFIX))
+    read_small(&directory.join(MARKER), MARKER_BYTES_MAX).is_ok_and(|text| text.starts_with(MARKER_PREFIX))
 }
 
 fn write_marker(directory: &Path, version: u32) -> io::Result<()> {
@@ -337,9 +339,14 @@ fn missing(directory: &Path) -> EngineError {
 }
 
 fn without_journal(directory: &Path) -> EngineError {
+    let (how, advice) = if Intake::segments(directory).is_empty() {
+        ("gone", "put them back, or load a dump into a new volume")
+    } else {
+        ("illegible", "restore the directory from a copy, or load a dump into a new volume")
+    };
     let text =
-        format!("the metadata in {} lacks its journal (its files journal-N are gone)", directory.display());
-    from_errno(text, Errno::UCLEAN).advise("put them back, or load a dump into a new volume")
+        format!("the metadata in {} lacks its journal (its files journal-N are {how})", directory.display());
+    from_errno(text, Errno::UCLEAN).advise(advice)
 }
 
 fn half_made(directory: &Path) -> EngineError {

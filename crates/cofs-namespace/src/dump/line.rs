@@ -162,10 +162,10 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 }
 
 /// The version of a header that a newer program wrote, whatever else stands in it.
-pub fn newer_version(line: &[u8]) -> Option<u32> {
+pub fn newer_version(line: &[u8]) -> Option<u64> {
     #[derive(Deserialize)]
     struct Version {
-        version: u32,
+        version: u64,
     }
     #[derive(Deserialize)]
     struct Mark {
@@ -173,7 +173,7 @@ pub fn newer_version(line: &[u8]) -> Option<u32> {
         header: Version,
     }
     let Mark { header } = serde_json::from_slice(line).ok()?;
-    Some(header.version).filter(|version| *version > DUMP_VERSION)
+    Some(header.version).filter(|version| *version > DUMP_VERSION.into())
 }
 
 impl Header {

@@ -151,6 +151,8 @@ fn a_dump_that_is_not_whole_is_refused_with_its_line() {
     let newer = newer.replace("\"version\":2", "\"version\":2,\"news\":[1]");
     says(newer.clone().into_bytes(), "it has version 2, this cofs reads up to 1; use a newer cofs");
     assert!(!matches!(loaded(newer.as_bytes()), Err(FsError::Corrupt(_))), "what is newer is not damaged");
+    let far = newer.replace("\"version\":2", "\"version\":99999999999999");
+    says(far.into_bytes(), "it has version 99999999999999, this cofs reads up to 1; use a newer cofs");
     says(newer.replace("\"version\":2,\"news\":[1]", "\"version\":0").into_bytes(), "no dump version 0");
     let changed = String::from_utf8(text).unwrap().replace("\"uid\":0", "\"uid\":5");
     says(changed.into_bytes(), "checksum");

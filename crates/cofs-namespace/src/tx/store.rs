@@ -41,7 +41,13 @@ pub struct Store {
 
 pub fn engine_failed(error: EngineError) -> FsError {
     match error.errno {
-        Some(errno) => FsError::from_io("metadata engine", io::Error::from_raw_os_error(errno)),
+        Some(errno) => match FsError::from_io("metadata engine", io::Error::from_raw_os_error(errno)) {
+            // What is damaged, and where, the errno does not say.
+            FsError::Backing { source, .. } if error.is_damage() => {
+                FsError::Backing { context: error.what.to_string().into(), source }
+            }
+            told => told,
+        },
         None => FsError::Engine(error.what),
     }
 }

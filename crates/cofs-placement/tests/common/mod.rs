@@ -18,6 +18,7 @@ pub const VOLUME: Uuid = Uuid::from_u128(0xc0f5);
 pub const BOOT: Uuid = Uuid::from_u128(0xb007);
 pub const ENOENT: i32 = 2;
 pub const EIO: i32 = 5;
+pub const EBUSY: i32 = 16;
 pub const EMFILE: i32 = 24;
 pub const ENOSPC: i32 = 28;
 pub const EROFS: i32 = 30;

@@ -85,10 +85,10 @@ fn look(locked: &Locked, report: &mut Report, progress: Progress) -> Done {
     refuse_foreign(&engine, &locked.config).within(locked.metadata())?;
     let checker = Checker::new(&engine);
     let sign = progress.stage("checking the metadata");
-    report.take(checker.check().within("metadata")?, false);
+    report.take(checker.check().within(locked.metadata())?, false);
     drop(sign);
     let placement = open_placement_to_look(&locked.store, &locked.config).within("pools")?;
-    let compared = compare(&checker, &placement, progress).within("metadata")?;
+    let compared = compare(&checker, &placement, progress).within(locked.metadata())?;
     for contradiction in &compared.contradictions {
         report.problems.push((contradiction.to_string(), false));
     }

@@ -20,7 +20,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use cofs_types::{CLAIM, CLAIM_NEW, is_as_good_as_empty_with};
+use cofs_engine::read_small;
+use cofs_types::{CLAIM, CLAIM_NEW, is_as_good_as_empty_with, limits};
 use rustix::io::Errno;
 use uuid::Uuid;
 
@@ -110,7 +111,9 @@ impl Claim {
         let path = directory.join(CLAIM);
         let text = match fs::read_link(&path) {
             Ok(target) => target.into_os_string().into_vec(),
-            Err(error) if Errno::from_io_error(&error) == Some(Errno::INVAL) => fs::read(&path).ok()?,
+            Err(error) if Errno::from_io_error(&error) == Some(Errno::INVAL) => {
+                read_small(&path, limits::CONFIG_BYTES_MAX).ok()?.into_bytes()
+            }
             Err(_) => return None,
         };
         let mut parts = text.splitn(5, |byte| *byte == b':');

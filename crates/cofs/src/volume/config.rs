@@ -14,6 +14,7 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
+use cofs_engine::read_small;
 use cofs_types::limits;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -102,7 +103,8 @@ impl Config {
     /// Reads the configuration of `store`.
     pub fn read(store: &Path) -> Done<Self> {
         let path = store.join(FILE_NAME);
-        let text = fs::read_to_string(&path).map_err(|error| absent(store, &path, &error))?;
+        let text =
+            read_small(&path, limits::CONFIG_BYTES_MAX).map_err(|error| absent(store, &path, &error))?;
         let whole = std::path::absolute(store).map_err(|error| Failure::io("cannot reach", store, &error))?;
         Self::parse(&text)
             .and_then(|config| config.refuse_nested(&whole).map(|()| config))
@@ -261,7 +263,7 @@ fn absent(store: &Path, path: &Path, error: &io::Error) -> Failure {
                 .next("name the directory of a volume");
         }
         io::ErrorKind::InvalidData => {
-            return Failure::new(format!("{}: malformed: it is not text", path.display()))
+            return Failure::new(format!("{}: malformed: {error}", path.display()))
                 .next("restore it from a copy");
         }
         _ => return Failure::io("cannot read", path, error),

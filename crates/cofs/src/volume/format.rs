@@ -12,9 +12,9 @@ use std::{
     sync::Arc,
 };
 
-use cofs_engine::Engine;
+use cofs_engine::{Engine, read_small};
 
-use cofs_types::{CLAIM, failpoint};
+use cofs_types::{CLAIM, failpoint, limits};
 use rustix::fs::{Access, access};
 use uuid::Uuid;
 
@@ -64,7 +64,8 @@ pub fn is_half_written(store: &Path) -> bool {
 /// The line that begins anew what was interrupted, with the parts that were asked for.
 pub fn again(store: &Path) -> String {
     let mut line = format!("cofs format {}", shell_word(store));
-    let plan = fs::read_to_string(store.join(PLAN)).ok().and_then(|text| Config::parse(&text).ok());
+    let text = read_small(&store.join(PLAN), limits::CONFIG_BYTES_MAX);
+    let plan = text.ok().and_then(|text| Config::parse(&text).ok());
     let Some(Config { inline_max, meta, pools, .. }) = plan else { return line };
     let mut add = |option: &str, value: OsString| {
         line += &format!(" {option} {}", shell_word(Path::new(&value)));
@@ -193,7 +194,7 @@ pub fn refuse_foreign(store: &Path) -> Done {
 /// their place; the claim is returned.
 fn clear_half_written(store: &Path) -> Done<Option<Claim>> {
     let path = store.join(PLAN);
-    let plan = match fs::read_to_string(&path) {
+    let plan = match read_small(&path, limits::CONFIG_BYTES_MAX) {
         // Written whole or not at all, so what does not parse was not written by us.
         Ok(text) => Some(Config::parse(&text).within(path.display())?),
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,

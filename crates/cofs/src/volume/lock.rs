@@ -26,6 +26,7 @@ use std::{
     time::Duration,
 };
 
+use cofs_engine::{open_regular, read_small, regular};
 use rustix::{
     fs::{FlockOperation, OFlags, flock},
     io::Errno,
@@ -111,10 +112,10 @@ impl StoreLock {
                 Purpose::Look => open_to_look(store, &path),
             };
             let file = file.map_err(|error| cannot_open(&path, purpose, &error))?;
-            let lock = Self::take_file(store, &path, file, purpose)?;
-            // One that was removed meanwhile keeps nobody out.
-            if !lock.is_removed() {
-                return Ok(lock);
+            let trust = flock_or_tell(store, &path, &file, purpose)?;
+            // One that was removed or replaced meanwhile keeps nobody out.
+            if stands_at(&file, &path) {
+                return Self::trusting(store, &path, file, trust, purpose);
             }
         }
     }
@@ -126,10 +127,6 @@ impl StoreLock {
         let _ = fs::remove_file(store.join(FILE_NAME));
     }
 
-    fn is_removed(&self) -> bool {
-        self.file.metadata().map_or(true, |file| file.nlink() == 0)
-    }
-
     fn stop_heart(&mut self) {
         if let Some((stop, heart)) = self.heart.take() {
             drop(stop);
@@ -139,7 +136,9 @@ impl StoreLock {
 
     /// Goes on with the lock of a process that has ended: flock(2) belongs to the open file, of which `held` is a descriptor.
     pub fn take_over(store: &Path, held: OwnedFd, purpose: Purpose) -> Done<Self> {
-        Self::take_file(store, &store.join(FILE_NAME), held.into(), purpose)
+        let (path, file) = (store.join(FILE_NAME), File::from(held));
+        let trust = flock_or_tell(store, &path, &file, purpose)?;
+        Self::trusting(store, &path, file, trust, purpose)
     }
 
     /// To be left in the store when the lock is released: a line.
@@ -157,19 +156,7 @@ impl StoreLock {
         Ok(self.file.try_clone()?.into())
     }
 
-    fn take_file(store: &Path, path: &Path, file: File, purpose: Purpose) -> Done<Self> {
-        let trust = match flock_patiently(&file, purpose) {
-            Ok(()) if is_local(&file) => Trust::Everywhere,
-            Ok(()) => Trust::ThisHost,
-            Err(Errno::WOULDBLOCK)
-                if purpose == Purpose::Change && flock(&file, Purpose::Look.flock()).is_ok() =>
-            {
-                return Err(looked_at(store));
-            }
-            Err(Errno::WOULDBLOCK) => return Err(in_use(store, read_record(path).as_ref())),
-            Err(Errno::NOLCK | Errno::NOSYS | Errno::OPNOTSUPP | Errno::INVAL) => Trust::Nowhere,
-            Err(error) => return Err(Failure::io("cannot lock", path, &error.into())),
-        };
+    fn trusting(store: &Path, path: &Path, file: File, trust: Trust, purpose: Purpose) -> Done<Self> {
         match purpose {
             Purpose::Change => Self::take_trusting(store, path, file, trust, BEAT),
             Purpose::Look => Self::look_trusting(store, path, file, trust, BEAT),
@@ -180,8 +167,12 @@ impl StoreLock {
     pub fn is_held(store: &Path, purpose: Purpose) -> bool {
         let path = store.join(FILE_NAME);
         // NFS asks for a file open for writing where the lock is exclusive.
-        let to_write = File::options().read(true).write(purpose == Purpose::Change).open(&path);
-        let Ok(file) = to_write.or_else(|_| File::open(&path)) else { return false };
+        let to_write = || File::options().read(true).write(true).open(&path).and_then(regular);
+        let opened = match purpose {
+            Purpose::Change => to_write().or_else(|_| open_regular(&path)),
+            Purpose::Look => open_regular(&path),
+        };
+        let Ok(file) = opened else { return false };
         match flock(&file, purpose.flock()) {
             Ok(()) => false,
             Err(Errno::WOULDBLOCK) => true,
@@ -236,14 +227,22 @@ fn open_to_write(path: &Path) -> io::Result<File> {
     // A link in a store that somebody else has made must not lead us to write another file.
     let flags = OFlags::NOFOLLOW.bits().cast_signed();
     let mut options = OpenOptions::new();
-    options.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(flags).open(path)
+    options
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .custom_flags(flags)
+        .open(path)
+        .and_then(regular)
 }
 
 /// A store without the file (a copy) gets one, so that who comes to change it is kept out. Where that cannot be because the file system
 /// is read-only, nobody can come, and the directory stands for it.
 fn open_to_look(store: &Path, path: &Path) -> io::Result<File> {
     let kind = io::Error::kind;
-    File::open(path)
+    open_regular(path)
         .or_else(|error| match kind(&error) {
             io::ErrorKind::NotFound => open_to_write(path),
             _ => Err(error),
@@ -262,8 +261,34 @@ fn cannot_open(path: &Path, purpose: Purpose, error: &io::Error) -> Failure {
         (Purpose::Look, io::ErrorKind::PermissionDenied) => {
             failure.next("be the store's owner or root, or have them let you read all of it")
         }
+        (_, io::ErrorKind::IsADirectory | io::ErrorKind::InvalidData) => {
+            failure.next("move it away: the file is made anew")
+        }
         _ => failure,
     }
+}
+
+/// Locks `file`, or says who has it.
+fn flock_or_tell(store: &Path, path: &Path, file: &File, purpose: Purpose) -> Done<Trust> {
+    match flock_patiently(file, purpose) {
+        Ok(()) if is_local(file) => Ok(Trust::Everywhere),
+        Ok(()) => Ok(Trust::ThisHost),
+        Err(Errno::WOULDBLOCK)
+            if purpose == Purpose::Change && flock(file, Purpose::Look.flock()).is_ok() =>
+        {
+            Err(looked_at(store))
+        }
+        Err(Errno::WOULDBLOCK) => Err(in_use(store, read_record(path).as_ref())),
+        Err(Errno::NOLCK | Errno::NOSYS | Errno::OPNOTSUPP | Errno::INVAL) => Ok(Trust::Nowhere),
+        Err(error) => Err(Failure::io("cannot lock", path, &error.into())),
+    }
+}
+
+/// Whether who comes by the name gets this file. It may have been removed between its opening and its locking, and another made.
+fn stands_at(file: &File, path: &Path) -> bool {
+    let Ok(own) = file.metadata() else { return false };
+    // The directory stands for the file where none can be made.
+    own.is_dir() || fs::metadata(path).is_ok_and(|there| (there.dev(), there.ino()) == (own.dev(), own.ino()))
 }
 
 /// Tries for a moment: `is_held` of another process may be looking just now.
@@ -368,10 +393,7 @@ fn read_last_words(path: &Path) -> Option<String> {
 
 /// Anew by its name, so that a network file system looks at its server.
 fn read(path: &Path) -> Option<String> {
-    let file = File::open(path).ok()?;
-    let mut text = String::new();
-    io::Read::read_to_string(&mut io::Read::take(file, RECORD_BYTES_MAX), &mut text).ok()?;
-    Some(text)
+    read_small(path, RECORD_BYTES_MAX).ok()
 }
 
 fn write_record(file: &File, record: &Record) -> io::Result<()> {
@@ -491,9 +513,10 @@ mod tests {
         let store = tempfile::tempdir().unwrap();
         let held = StoreLock::take(store.path(), Purpose::Change).unwrap();
         fs::remove_file(store.path().join(FILE_NAME)).unwrap();
-        assert!(held.is_removed());
+        let path = store.path().join(FILE_NAME);
+        assert!(!stands_at(&held.file, &path));
         let next = StoreLock::take(store.path(), Purpose::Change).unwrap();
-        assert!(!next.is_removed());
+        assert!(stands_at(&next.file, &path));
         next.remove(store.path());
         assert_eq!(fs::read_dir(store.path()).unwrap().count(), 0);
     }

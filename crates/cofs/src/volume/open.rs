@@ -11,6 +11,7 @@ use std::{
 use cofs_engine::Engine;
 use cofs_metadata::{LocalDriver, OpenInodes};
 use cofs_placement::Placement;
+use serde_json::Value;
 
 use super::{
     config::Config,
@@ -20,7 +21,10 @@ use super::{
 };
 use crate::{
     failure::{Done, Failure, Within},
-    mount::mountinfo,
+    mount::{
+        live,
+        mountinfo::{self, Mount},
+    },
 };
 
 /// How long a mount waits for the one before it to be closed.
@@ -61,7 +65,7 @@ impl Found {
         let Self { store, config } = self;
         // A dead mount remains when its process was killed: it holds no lock and does not matter here.
         if let Some(mount) = mountinfo::of_store(&store)?
-            && StoreLock::is_held(&store, purpose)
+            && (StoreLock::is_held(&store, purpose) || has_lost_lock(&mount, &store, &config))
         {
             let shown = mount.point.display();
             return Err(Failure::new(format!("{} is already mounted on {shown}", store.display()))
@@ -89,6 +93,12 @@ impl Found {
         }
         self.lock(purpose)
     }
+}
+
+/// Whether `mount` lives and is of this volume although nobody has the lock: somebody has removed its file.
+fn has_lost_lock(mount: &Mount, store: &Path, config: &Config) -> bool {
+    let is_ours = |status: Value| status["uuid"] == config.uuid.to_string();
+    !StoreLock::is_held(store, Purpose::Change) && !mount.is_dead() && live::status(mount).is_ok_and(is_ours)
 }
 
 /// The two drivers of an open volume.

@@ -40,10 +40,16 @@ pub(super) fn failed(doing: &str, directory: &Path, error: &io::Error) -> Engine
 }
 
 /// The segments in use, oldest first, and the files that are not.
-fn segments(directory: &Path) -> io::Result<(Vec<(u32, Header)>, Vec<u32>)> {
+fn segments(directory: &Path) -> Result<(Vec<(u32, Header)>, Vec<u32>), EngineError> {
     let (mut used, mut free) = (Vec::new(), Vec::new());
-    for slot in segment::slots(directory)? {
-        match segment::header(directory, slot)? {
+    for slot in segment::slots(directory).map_err(|error| failed("reading", directory, &error))? {
+        let reading = |error| {
+            from_io(
+                &format!("reading the metadata's journal {}", segment::path(directory, slot).display()),
+                &error,
+            )
+        };
+        match segment::header(directory, slot).map_err(reading)? {
             Some(header) => used.push((slot, header)),
             None => free.push(slot),
         }
@@ -56,7 +62,7 @@ fn segments(directory: &Path) -> io::Result<(Vec<(u32, Header)>, Vec<u32>)> {
 /// next one follows.
 pub(super) fn read(directory: &Path, write: bool, keys: KeyShape) -> Result<Found, EngineError> {
     let reading = |error: io::Error| failed("reading", directory, &error);
-    let (mut used, mut free) = segments(directory).map_err(reading)?;
+    let (mut used, mut free) = segments(directory)?;
     let slots = used.iter().map(|(slot, _)| slot).chain(&free).max().map_or(0, |slot| slot + 1);
     let Some((_, newest)) = used.last().copied() else {
         return Ok(Found { free, slots, ..Found::default() });

@@ -25,6 +25,8 @@ use rustix::{
     io::Errno,
 };
 
+use crate::open_regular;
+
 use super::{
     mapping::Mapping,
     record::{self, Found, Logged, Place, Record},
@@ -83,7 +85,7 @@ pub(super) fn path(directory: &Path, slot: u32) -> PathBuf {
 /// The header of a file; `None`: it is not in use.
 pub(super) fn header(directory: &Path, slot: u32) -> io::Result<Option<Header>> {
     let mut bytes = [0; HEADER_BYTES];
-    let read = File::open(path(directory, slot))?.read_at(&mut bytes, 0)?;
+    let read = open_regular(&path(directory, slot))?.read_at(&mut bytes, 0)?;
     Ok(Header::decode(&bytes[..read]))
 }
 

@@ -182,6 +182,14 @@ mod tests {
     }
 
     #[test]
+    fn a_file_that_may_not_grow_is_as_no_space() {
+        let mut space = Space::default();
+        fail(&mut space, Errno::FBIG);
+        assert_eq!(errno(space.grow()), Some(Errno::FBIG.raw_os_error()));
+        assert!(matches!(space.health(), EngineHealth::Full(_)));
+    }
+
+    #[test]
     fn another_failure_refuses_only_those_who_have_to_wait() {
         let mut space = Space::default();
         assert!(space.wait(false).is_ok() && space.wait(true).is_ok());
