@@ -130,6 +130,8 @@ fn start_log(filter: &str) -> Result<(), Failure> {
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
+        // That a message cannot be written would be told there, too, by a macro that panics: on a full disk the thread that serves would end.
+        .log_internal_errors(false)
         // In the background messages go elsewhere before long.
         .with_ansi(rustix::termios::isatty(rustix::stdio::stderr()) && !mount::daemon::is_background())
         .init();

@@ -46,6 +46,22 @@ fn over_io_uring_the_volume_is_mounted_anew() {
     mounted.unmount();
 }
 
+/// A full disk, or somebody who read along and has ended.
+#[test]
+fn messages_that_nobody_takes_keep_no_volume_from_being_mounted_anew() {
+    let root = scratch();
+    let store = format(&root);
+    let mounted = Mounted::new(&root, &store, &["--log-file", "/dev/full"]);
+    is_mounted_anew(&mounted);
+    // In use, it is told of before its users are cut off.
+    let open = fs::File::create(mounted.path("open")).unwrap();
+    let supervisor = pid(&mounted.dir, "supervisor");
+    kill_process(supervisor, Signal::TERM).unwrap();
+    wait_for("its end", || !is_alive(supervisor));
+    assert_eq!(mounts_on(&mounted.dir), 0);
+    drop(open);
+}
+
 /// Of what stands at `dir`, which nobody is asked for.
 fn device(dir: &Path) -> (u32, u32) {
     let found = statx(CWD, dir, AtFlags::STATX_DONT_SYNC, StatxFlags::TYPE).unwrap();
