@@ -46,16 +46,21 @@ pub enum Readers {
 impl Staged {
     /// Has `write` write what is to be in `path`.
     pub fn write<T>(
-        path: &Path,
+        named: &Path,
         readers: Readers,
         write: impl FnOnce(&mut dyn Write) -> Done<T>,
     ) -> Done<(Self, T)> {
-        let path = match place_of(path) {
+        let path = match place_of(named) {
             // From a deep directory the file may be reached nevertheless, as it was named.
-            Err(error) if Errno::from_io_error(&error) == Some(Errno::NAMETOOLONG) => path.to_owned(),
-            place => place.map_err(|error| cannot_write(path, &error))?,
+            Err(error) if Errno::from_io_error(&error) == Some(Errno::NAMETOOLONG) => named.to_owned(),
+            place => place.map_err(|error| cannot_write(named, &error))?,
         };
         let replaced = fs::metadata(&path).ok();
+        if replaced.is_none() && named.as_os_str().as_bytes().ends_with(b"/") {
+            return Err(
+                cannot_write(named, &Errno::NOENT.into()).next("name a file: that is a directory's name")
+            );
+        }
         if replaced.as_ref().is_some_and(|at| !at.is_file()) {
             let file = File::options().write(true).open(&path);
             let file = file.map_err(|error| cannot_write(&path, &error))?;
@@ -164,10 +169,6 @@ pub fn place_of(file: &Path) -> io::Result<PathBuf> {
             return Ok(file);
         }
         let (Some(parent), Some(name)) = (file.parent(), file.file_name()) else { return Err(error) };
-        if file.as_os_str().as_bytes().ends_with(b"/") {
-            // Meant is a directory, which is not there.
-            return Err(error);
-        }
         let place = parent.canonicalize()?.join(name);
         match fs::read_link(&place) {
             // The kernel has followed all of them, and found no circle.
