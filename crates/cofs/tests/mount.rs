@@ -358,7 +358,8 @@ fn create_formats_what_is_not_there() {
         return;
     }
     let root = scratch();
-    let store = path_str(&root, "store");
+    // A directory's name may end so.
+    let store = path_str(&root, "store/");
     let mounted = Mounted::new(&root, &store, &["--create"]);
     fs::write(mounted.path("file"), "bytes").unwrap();
     mounted.unmount();
