@@ -12,12 +12,14 @@ use rustix::io::Errno;
 /// The type under which cofs mounts appear.
 pub const TYPE: &str = "fuse.cofs";
 
+/// A file system's number, major and minor.
+pub type Device = (u32, u32);
+
 /// One mount of a cofs volume.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Mount {
     pub point: PathBuf,
-    /// The file system's number, major and minor.
-    pub device: (u32, u32),
+    pub device: Device,
     /// What was given as its source: the store's absolute path, unless `-o fsname=` says otherwise.
     pub source: PathBuf,
     /// The user who mounted it.
@@ -40,6 +42,16 @@ pub fn mounts() -> io::Result<Vec<Mount>> {
 /// The mount at exactly `point` (an absolute path without symlinks).
 pub fn at(point: &Path) -> io::Result<Option<Mount>> {
     Ok(mounts()?.into_iter().rfind(|mount| mount.point == point))
+}
+
+/// The number of the volume that is mounted at exactly `point`. Unlike stat(2) it waits for nobody, and tells nothing of what lies below.
+pub fn mounted_at(point: &Path) -> Option<Device> {
+    at(point).ok()?.map(|mount| mount.device)
+}
+
+/// Where the file system is mounted by now, should that have been moved.
+pub fn of_device(device: Device) -> io::Result<Option<Mount>> {
+    Ok(mounts()?.into_iter().rfind(|mount| mount.device == device))
 }
 
 /// A mount of `store` (an absolute path without symlinks).
