@@ -385,7 +385,7 @@ impl Service<'_> {
         if let Some(device) = device {
             told.unmount(Connection::of(device), write_out).within("cannot wait for signals")?;
         }
-        self.ready(&locked.store, mount.point())?;
+        self.ready(&locked.store, mount.point(), device)?;
         let closed = mount.join();
         notify("STOPPING=1", "Closed");
         closed.within("the volume could not be closed in order").map_err(|failure| {
@@ -404,7 +404,7 @@ impl Service<'_> {
     }
 
     /// Tells whoever waits, and goes to the background where that was asked.
-    fn ready(&self, store: &Path, point: &Path) -> Done {
+    fn ready(&self, store: &Path, point: &Path, device: Option<Device>) -> Done {
         notify("READY=1", &format!("Serving {} on {}", store.display(), point.display()));
         let Some(line) = self.line else {
             return if daemon::is_background() {
@@ -418,7 +418,7 @@ impl Service<'_> {
         if daemon::is_background() && self.life == 0 && !line.replaces() {
             daemon::let_go(self.log).within("cannot go to the background")?;
         }
-        line.ready().within("cannot tell the supervisor")
+        line.ready(device).within("cannot tell the supervisor")
     }
 
     /// What `cofs status` shows of the mount.
