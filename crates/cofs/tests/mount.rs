@@ -418,6 +418,28 @@ fn a_busy_mount_is_not_taken_away_and_its_user_is_named() {
     mounted.unmount();
 }
 
+/// The kernel does it, and says that it did not.
+#[test]
+fn a_busy_mount_is_taken_away_by_force_and_its_users_are_cut_off() {
+    if skip() || !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: it takes root");
+        return;
+    }
+    let root = scratch();
+    let store = format(&root);
+    for options in ["norestart", "restart", "supervise"] {
+        let mounted = Mounted::new(&root, &store, &["-o", options]);
+        let open = fs::File::create(mounted.path("file")).unwrap();
+        let output = cofs(&["umount", "--force", mounted.dir.to_str().unwrap()]).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success() && said.contains("cut off"), "{options}: {said}");
+        assert!(!is_mounted(&mounted.dir), "{options}");
+        assert!(open.sync_all().is_err(), "{options}");
+        drop(open);
+        run(&["fsck", &store]);
+    }
+}
+
 #[test]
 fn create_formats_what_is_not_there() {
     if skip() {
