@@ -184,6 +184,72 @@ fn a_signal_ends_the_mount_even_while_a_file_is_open() {
     mounted.unmount();
 }
 
+/// Wherever it has been moved by then, and whoever serves it by then.
+#[test]
+fn a_signal_ends_a_mount_whose_parent_was_renamed() {
+    if skip() {
+        return;
+    }
+    for options in ["norestart", "restart", "supervise"] {
+        let root = scratch();
+        let store = format(&root);
+        let (before, after) = (root.path().join("before"), root.path().join("after"));
+        let dir = before.join("mount");
+        let line = ["mount", &store, dir.to_str().unwrap(), "-o", options];
+        let mut child = Foreground::start(cofs(&line), &dir);
+        let mounted = Mounted { store, dir: after.join("mount") };
+        // What begins to serve may not have seen where yet.
+        lives::status(&dir);
+        fs::rename(&before, &after).unwrap();
+        if options == "supervise" {
+            lives::kill(&mounted.dir);
+            wait_for("the next life", || lives::status(&mounted.dir)["mount"]["life"] == 1);
+        }
+        child.signal(Signal::TERM);
+        wait_for("its end", || child.process.try_wait().unwrap().is_some());
+        child.ends_well();
+        assert!(!is_mounted(&mounted.dir), "{options}");
+    }
+}
+
+/// Who still uses what was unmounted lazily, or has it in a mount namespace of his own, is cut off, too.
+#[test]
+fn a_signal_ends_a_mount_that_is_not_to_be_seen() {
+    if skip() || !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: where fusectl is not mounted it takes root");
+        return;
+    }
+    let root = scratch();
+    let store = format(&root);
+    let dir = root.path().join("mount");
+    for elsewhere in [false, true] {
+        let mut child = foreground(&store, &dir);
+        let mut open = fs::File::create(dir.join("file")).unwrap();
+        open.write_all(b"bytes").unwrap();
+        let mut sleeper = None;
+        if elsewhere {
+            drop(open);
+            let mut command = Command::new("unshare");
+            command.args(["--mount", "--propagation", "private", "sleep", "1000"]);
+            sleeper = Some(command.spawn().unwrap());
+            let process = sleeper.as_ref().unwrap().id();
+            wait_for("a copy", || fs::read(format!("/proc/{process}/comm")).unwrap() == b"sleep\n");
+        } else {
+            run(&["umount", "--lazy", dir.to_str().unwrap()]);
+        }
+        child.signal(Signal::TERM);
+        wait_for("its end", || child.process.try_wait().unwrap().is_some());
+        child.ends_well();
+        if let Some(mut sleeper) = sleeper {
+            sleeper.kill().unwrap();
+            sleeper.wait().unwrap();
+        }
+        let mounted = Mounted::new(&root, &store, &[]);
+        assert_eq!(fs::read(mounted.path("file")).unwrap(), b"bytes");
+        mounted.unmount();
+    }
+}
+
 #[test]
 fn an_acknowledged_change_survives_kill_9() {
     if skip() {
@@ -350,6 +416,28 @@ fn a_busy_mount_is_not_taken_away_and_its_user_is_named() {
     assert!(said.contains("in use by") && said.contains(&std::process::id().to_string()), "{said}");
     drop(open);
     mounted.unmount();
+}
+
+/// The kernel does it, and says that it did not.
+#[test]
+fn a_busy_mount_is_taken_away_by_force_and_its_users_are_cut_off() {
+    if skip() || !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: it takes root");
+        return;
+    }
+    let root = scratch();
+    let store = format(&root);
+    for options in ["norestart", "restart", "supervise"] {
+        let mounted = Mounted::new(&root, &store, &["-o", options]);
+        let open = fs::File::create(mounted.path("file")).unwrap();
+        let output = cofs(&["umount", "--force", mounted.dir.to_str().unwrap()]).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success() && said.contains("cut off"), "{options}: {said}");
+        assert!(!is_mounted(&mounted.dir), "{options}");
+        assert!(open.sync_all().is_err(), "{options}");
+        drop(open);
+        run(&["fsck", &store]);
+    }
 }
 
 #[test]

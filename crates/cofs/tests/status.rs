@@ -5,13 +5,15 @@ mod common;
 use std::{
     fs::{self, File},
     os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
 };
 
 use common::{
-    Mounted, Small, format, lives::status, path_str, run, scratch, skip, unmount, unwatched, wait_for,
+    Mounted, Small, cofs, format, lives::status, path_str, run, scratch, skip, unmount, unwatched, wait_for,
 };
 use rustix::fs::{StatVfs, statfs, statvfs};
 use serde_json::Value;
+use tempfile::TempDir;
 
 fn total_bytes(space: &StatVfs) -> u64 {
     space.f_blocks * space.f_frsize
@@ -189,4 +191,52 @@ fn what_was_put_right_after_a_crash_is_told() {
     );
     assert_eq!(fs::metadata(mounted.path("large")).unwrap().size(), 205_000);
     mounted.unmount();
+}
+
+/// A directory of it that is bound elsewhere has no root to ask.
+#[test]
+fn a_part_that_is_bound_elsewhere_leads_to_the_whole() {
+    if skip() || !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: binding takes root");
+        return;
+    }
+    let root = scratch();
+    let store = format(&root);
+    let mounted = Mounted::new(&root, &store, &[]);
+    fs::create_dir(mounted.path("sub")).unwrap();
+    let bound = Bound::new(&root, &mounted.path("sub"));
+    let point = path_str(&root, "mount");
+    for place in [&store, &path_str(&root, "bound"), &point] {
+        assert_eq!(status(Path::new(place))["mount"]["point"], point, "{place}");
+        run(&["gc", place]);
+    }
+    let all: Value = serde_json::from_str(&run(&["status", "--output", "json"])).unwrap();
+    let of_ours = all.as_array().unwrap().iter().filter(|one| one["store"] == store).count();
+    assert_eq!(of_ours, 1);
+    // Nothing else is to be seen of it.
+    rustix::mount::unmount(&mounted.dir, rustix::mount::UnmountFlags::DETACH).unwrap();
+    for line in [["status", &store], ["gc", &store], ["status", bound.0.to_str().unwrap()]] {
+        let output = cofs(&line).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && said.contains("only /sub of the volume"), "{line:?}: {said}");
+    }
+    drop(bound);
+    wait_for("its end", || cofs(&["fsck", &store]).output().unwrap().status.success());
+}
+
+struct Bound(PathBuf);
+
+impl Bound {
+    fn new(root: &TempDir, what: &Path) -> Self {
+        let at = root.path().join("bound");
+        fs::create_dir(&at).unwrap();
+        rustix::mount::mount_bind(what, &at).unwrap();
+        Self(at)
+    }
+}
+
+impl Drop for Bound {
+    fn drop(&mut self) {
+        rustix::mount::unmount(&self.0, rustix::mount::UnmountFlags::DETACH).unwrap();
+    }
 }

@@ -6,7 +6,7 @@ use std::{io, os::fd::OwnedFd, path::PathBuf};
 use cofs_fuse::{Handover, Settled};
 use serde::{Deserialize, Serialize};
 
-use super::supervisor::Parcel;
+use super::{mountinfo::Device, supervisor::Parcel};
 use crate::failure::{Done, Failure};
 
 /// Raised when a change of the words, or of what node numbers and handles mean, makes another version of cofs unable to go on.
@@ -17,6 +17,9 @@ struct Words {
     version: u32,
     store: PathBuf,
     point: PathBuf,
+    /// An older one does not say.
+    #[serde(default)]
+    device: Option<Device>,
     minor: u32,
     features: u64,
     transfer_bytes: usize,
@@ -24,7 +27,10 @@ struct Words {
 
 pub struct Estate {
     pub store: PathBuf,
+    /// Where it was mounted.
     pub point: PathBuf,
+    /// By which the mount is found that has been moved since.
+    pub device: Option<Device>,
     pub handover: Handover,
     /// A descriptor of the store's lock.
     pub lock: OwnedFd,
@@ -37,6 +43,7 @@ impl Estate {
             version: VERSION,
             store: self.store,
             point: self.point,
+            device: self.device,
             minor: settled.minor,
             features: settled.features,
             transfer_bytes: settled.transfer_bytes,
@@ -57,9 +64,9 @@ impl Estate {
         if words.version != VERSION {
             return Err(foreign());
         }
-        let Words { store, point, minor, features, transfer_bytes, .. } = words;
+        let Words { store, point, device, minor, features, transfer_bytes, .. } = words;
         let settled = Settled { minor, features, transfer_bytes };
-        Ok(Self { store, point, handover: Handover { connection, settled }, lock })
+        Ok(Self { store, point, device, handover: Handover { connection, settled }, lock })
     }
 }
 
@@ -73,13 +80,14 @@ mod tests {
         let null = || OwnedFd::from(File::open("/dev/null").unwrap());
         let settled = Settled { minor: 41, features: u64::MAX, transfer_bytes: 1 << 20 };
         let handover = Handover { connection: null(), settled };
-        Estate { store: "/a b".into(), point: "/m".into(), handover, lock: null() }
+        Estate { store: "/a b".into(), point: "/m".into(), device: Some((0, 40)), handover, lock: null() }
     }
 
     #[test]
     fn what_was_packed_is_unpacked() {
         let again = Estate::unpack(estate().pack().unwrap()).unwrap();
         assert_eq!((again.store, again.point), ("/a b".into(), "/m".into()));
+        assert_eq!(again.device, Some((0, 40)));
         assert_eq!(again.handover.settled, estate().handover.settled);
     }
 

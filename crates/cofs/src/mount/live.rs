@@ -44,7 +44,7 @@ pub enum Place {
 /// Finds the volume that `path` means: a place in a mounted one, or a store.
 pub fn place(path: &Path) -> Done<Place> {
     if let Some(mount) = containing(path)? {
-        return Ok(Place::Live(mount));
+        return whole(&mount).map(Place::Live);
     }
     if path.is_dir() && !crate::volume::config::is_store(path) && mountinfo::at(path)?.is_none() {
         return Err(Failure::new(format!(
@@ -55,9 +55,23 @@ pub fn place(path: &Path) -> Done<Place> {
     }
     let found = find(path)?;
     match mountinfo::of_store(&found.store)?.filter(|mount| !mount.is_dead()) {
-        Some(mount) => Ok(Place::Live(mount)),
+        Some(mount) => whole(&mount).map(Place::Live),
         None => Ok(Place::Store(found)),
     }
+}
+
+/// The mount of all of the volume of which `mount` may show a part only: that one's root answers.
+pub fn whole(mount: &Mount) -> Done<Mount> {
+    if mount.is_whole() {
+        return Ok(mount.clone());
+    }
+    mountinfo::of_device(mount.device)?.filter(Mount::is_whole).ok_or_else(|| {
+        let (root, shown) = (mount.root.display(), mount.point.display());
+        Failure::new(format!(
+            "only {root} of the volume is mounted here, on {shown}: the whole is not to be seen"
+        ))
+        .next(format!("ask where all of it is mounted, or unmount it (umount {shown}) and name its store"))
+    })
 }
 
 /// The mounted volume in which `path` lies.
@@ -137,7 +151,7 @@ fn sessions(mount: &Mount, report: &Value) -> (Vec<Value>, bool) {
         return (all, true);
     }
     let others = mountinfo::mounts().unwrap_or_default();
-    let others = others.iter().filter(|other| other.source == mount.source && other.point != mount.point);
+    let others = others.iter().filter(|other| other.source == mount.source && other.device != mount.device);
     all.extend(others.filter_map(|other| {
         let (_, report) = state(&other.point).ok()?;
         (!report.is_null()).then(|| sessions::of_mount(&report))

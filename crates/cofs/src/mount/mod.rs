@@ -1,6 +1,7 @@
 //! What `cofs mount` and `cofs umount` need besides the file system: options, the background, the service
 //! manager, the kernel's list of mounts.
 
+pub mod connection;
 pub mod daemon;
 pub mod dead;
 pub mod estate;

@@ -12,12 +12,16 @@ use rustix::io::Errno;
 /// The type under which cofs mounts appear.
 pub const TYPE: &str = "fuse.cofs";
 
+/// A file system's number, major and minor.
+pub type Device = (u32, u32);
+
 /// One mount of a cofs volume.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Mount {
     pub point: PathBuf,
-    /// The file system's number, major and minor.
-    pub device: (u32, u32),
+    pub device: Device,
+    /// What of the volume stands there: `/`, or the directory or file that was bound (`mount --bind`).
+    pub root: PathBuf,
     /// What was given as its source: the store's absolute path, unless `-o fsname=` says otherwise.
     pub source: PathBuf,
     /// The user who mounted it.
@@ -25,6 +29,11 @@ pub struct Mount {
 }
 
 impl Mount {
+    /// Only then does it answer for the volume.
+    pub fn is_whole(&self) -> bool {
+        self.root == Path::new("/")
+    }
+
     /// Whether its process has ended. Only statfs(2) always asks it: attributes may be cached for ever. In the
     /// moment of the end requests are aborted, or cancelled with the ring that they came through.
     pub fn is_dead(&self) -> bool {
@@ -42,9 +51,24 @@ pub fn at(point: &Path) -> io::Result<Option<Mount>> {
     Ok(mounts()?.into_iter().rfind(|mount| mount.point == point))
 }
 
-/// A mount of `store` (an absolute path without symlinks).
+/// The number of the volume that is mounted at exactly `point`. Unlike stat(2) it waits for nobody, and tells nothing of what lies below.
+pub fn mounted_at(point: &Path) -> Option<Device> {
+    at(point).ok()?.map(|mount| mount.device)
+}
+
+/// Where the file system is mounted by now, should that have been moved: as a whole, if it is so anywhere.
+pub fn of_device(device: Device) -> io::Result<Option<Mount>> {
+    Ok(best(mounts()?, |mount| mount.device == device))
+}
+
+/// A mount of `store` (an absolute path without symlinks): of the whole, if there is one.
 pub fn of_store(store: &Path) -> io::Result<Option<Mount>> {
-    Ok(mounts()?.into_iter().rfind(|mount| mount.source == store))
+    Ok(best(mounts()?, |mount| mount.source == store))
+}
+
+/// The latest that `is_meant`, but a whole one before the parts that were bound.
+fn best(mounts: Vec<Mount>, is_meant: impl Fn(&Mount) -> bool) -> Option<Mount> {
+    mounts.into_iter().filter(is_meant).max_by_key(Mount::is_whole)
 }
 
 /// The path without symlinks, found through the parent where the directory itself does not answer.
@@ -62,7 +86,7 @@ fn parse(line: &[u8]) -> Option<Mount> {
     let mut fields = line.split(|byte| *byte == b' ');
     let (major, minor) = std::str::from_utf8(fields.nth(2)?).ok()?.split_once(':')?;
     let device = (major.parse().ok()?, minor.parse().ok()?);
-    let point = fields.nth(1)?;
+    let (root, point) = (unescape(fields.next()?), fields.next()?);
     // Optional fields end with a single dash; type and source follow.
     fields.find(|field| *field == b"-")?;
     if fields.next()? != TYPE.as_bytes() {
@@ -73,7 +97,7 @@ fn parse(line: &[u8]) -> Option<Mount> {
         let number = options.split(|byte| *byte == b',').find_map(|word| word.strip_prefix(b"user_id="))?;
         std::str::from_utf8(number).ok()?.parse().ok()
     });
-    Some(Mount { point: unescape(point), device, source, owner_uid: owner })
+    Some(Mount { point: unescape(point), device, root, source, owner_uid: owner })
 }
 
 /// Blanks and backslashes stand as `\040` and the like.
@@ -111,8 +135,26 @@ mod tests {
         let mount = parse(line).unwrap();
         assert_eq!((mount.point.to_str(), mount.source.to_str()), (Some("/mnt/a b"), Some("/st\\ore")));
         assert_eq!((mount.device, mount.owner_uid), ((0, 40), Some(7)));
+        assert!(mount.is_whole());
         assert_eq!(parse(b"36 35 0:40 / /mnt rw - ext4 /dev/vda rw"), None);
         assert_eq!(parse(b"36 35 0:40 / /mnt rw"), None);
         assert_eq!(parse(b""), None);
+    }
+
+    #[test]
+    fn a_whole_mount_is_found_before_what_was_bound_later() {
+        let mounts = |roots: &[&str]| -> Vec<Mount> {
+            let line = |(at, root)| format!("36 35 0:40 {root} /mnt{at} rw - fuse.cofs /store rw");
+            roots.iter().enumerate().map(line).filter_map(|line| parse(line.as_bytes())).collect()
+        };
+        for (roots, found) in [
+            (&["/", "/sub"][..], Some("/mnt0")),
+            (&["/sub", "/", "/", "/a"], Some("/mnt2")),
+            (&["/a", "/b"], Some("/mnt1")),
+            (&[], None),
+        ] {
+            let best = best(mounts(roots), |_| true);
+            assert_eq!(best.map(|mount| mount.point), found.map(PathBuf::from), "{roots:?}");
+        }
     }
 }

@@ -12,7 +12,8 @@
 //!
 //! - A child that dies again and again, moments after its start, is given up: its mount is taken away, so that none stays that
 //!   nobody serves.
-//! - Where nothing is kept the dead mount stays until the next child makes another in its place. If somebody has taken it away by then, nobody
+//! - Where nothing is kept the dead mount stays until the next child makes another in its place, which is where that is by then: with `ready` comes
+//!   its device number. If somebody has taken it away by then, nobody
 //!   wants that any more. (A child says that it is about to replace it, as the next one would not find it if this one died of that.)
 //! - SIGTERM and SIGINT go to the child, which unmounts. If it has died of that, as it does who has not mounted yet, so do we. SIGUSR2 has it end without that, and the program that stands at our path by
 //!   now go on: an upgrade. (It is ended by SIGKILL, which loses nothing: that is what all this is for.)
@@ -52,11 +53,16 @@ use signal_hook::{
     iterator::Signals,
 };
 
-use super::{daemon, dead, notify::notify, signals::die_of};
+use super::{
+    daemon, dead,
+    mountinfo::{self, Device},
+    notify::notify,
+    signals::die_of,
+};
 use crate::failure::{Done, EXIT_FAILED, Failure, Within};
 
-/// Marks a child, whose standard input is the line to us. Its value is the mount point, as it was found before anything stood there: by a dead mount
-/// not every name leads there any more.
+/// Marks a child, whose standard input is the line to us. Its value is the mount point, as it was found before anything stood there, or where
+/// that is by now: by a dead mount not every name leads there any more.
 const MARK: &str = "COFS_SUPERVISED";
 /// One that has served for less has not lived: what comes again, and may be what they die of, comes at once.
 const LIFE_MIN: Duration = Duration::from_millis(100);
@@ -150,8 +156,10 @@ impl Line {
         send(self.socket.as_fd(), &[KEEP], parcel)
     }
 
-    pub fn ready(&self) -> io::Result<()> {
-        send(self.socket.as_fd(), &[READY], &Parcel::default())
+    /// `device` is what it has mounted, unless somebody has unmounted that already.
+    pub fn ready(&self, device: Option<Device>) -> io::Result<()> {
+        let words = device.map(|device| serde_json::to_vec(&device)).transpose()?.unwrap_or_default();
+        send(self.socket.as_fd(), &[READY], &Parcel { words, descriptors: Vec::new() })
     }
 
     /// The mount has ended, and all is closed. Where the supervisor was killed nobody is left who needs to know.
@@ -215,6 +223,10 @@ struct Told {
     over: bool,
     /// The dead mount of the one before may be gone.
     replacing: bool,
+    /// Where the mount was last seen.
+    place: PathBuf,
+    /// By which it is found that has been moved since.
+    device: Option<Device>,
 }
 
 /// How a child's end is to be taken.
@@ -233,7 +245,6 @@ struct Supervisor<'a> {
     directory: Directory,
     log: Option<&'a File>,
     store: &'a Path,
-    point: &'a Path,
     shown: String,
     told: Mutex<Told>,
 }
@@ -267,9 +278,8 @@ pub fn supervise(store: &Path, point: &Path, log: Option<&File>) -> Done<ExitCod
         directory: Directory::current(point).within("cannot find the current directory")?,
         log,
         store,
-        point,
         shown: point.display().to_string(),
-        told: Mutex::default(),
+        told: Mutex::new(Told { place: point.to_owned(), ..Told::default() }),
     };
     let (mut life, mut short_lives, mut careful) = (0, 0, false);
     loop {
@@ -350,6 +360,15 @@ enum Wish {
 }
 
 impl Supervisor<'_> {
+    /// Where it is mounted by now, dead or not: a directory above it may have been renamed. The kernel's table is asked, not the mount.
+    fn place(&self) -> PathBuf {
+        let mut told = self.told();
+        if let Some(mount) = told.device.and_then(|device| mountinfo::of_device(device).ok().flatten()) {
+            told.place = mount.point;
+        }
+        told.place.clone()
+    }
+
     fn told(&self) -> std::sync::MutexGuard<'_, Told> {
         self.told.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
@@ -399,7 +418,7 @@ impl Supervisor<'_> {
         command
             .arg0(name)
             .args(rest)
-            .env(MARK, self.point)
+            .env(MARK, self.place())
             // It is us whom the service manager has started, and hears.
             .env_remove("NOTIFY_SOCKET")
             .stdin(line);
@@ -420,7 +439,7 @@ impl Supervisor<'_> {
             match head[0] {
                 KEEP => self.told().kept = Some(parcel),
                 REPLACING => self.told().replacing = true,
-                READY => self.serves(),
+                READY => self.serves(&parcel.words),
                 OVER => {
                     let mut told = self.told();
                     (told.over, told.kept) = (true, None);
@@ -431,10 +450,12 @@ impl Supervisor<'_> {
         }
     }
 
-    fn serves(&self) {
+    fn serves(&self, words: &[u8]) {
         {
             let mut told = self.told();
             (told.ready, told.replacing) = (Some(Instant::now()), false);
+            // An older version says nothing.
+            told.device = serde_json::from_slice(words).ok();
         }
         notify("READY=1", &format!("Serving {} on {}", self.store.display(), self.shown));
         if daemon::is_background()
@@ -454,7 +475,7 @@ impl Supervisor<'_> {
                 }
             }
         }
-        dead::take_away(self.point)?;
+        dead::take_away(&self.place())?;
         if let Some(signal) = end.by_wish(wish) {
             return die_of(signal);
         }
@@ -465,7 +486,7 @@ impl Supervisor<'_> {
     fn give_up(&self, end: &End, wish: Wish) -> Done<ExitCode> {
         // The last descriptor of the connection: the kernel aborts it.
         self.told().kept = None;
-        dead::take_away(self.point)?;
+        dead::take_away(&self.place())?;
         // The one before has crashed, and nobody serves now, as was wished.
         if let Some(signal) = end.by_wish(wish) {
             return die_of(signal);
@@ -516,7 +537,7 @@ mod tests {
 
     fn told(kept: bool, ready: bool, over: bool) -> Told {
         let (kept, ready) = (kept.then(Parcel::default), ready.then(Instant::now));
-        Told { kept, ready, over, replacing: false }
+        Told { kept, ready, over, ..Told::default() }
     }
 
     #[test]

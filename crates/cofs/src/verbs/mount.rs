@@ -25,9 +25,10 @@ use crate::{
     apart::{Part, refuse_file, refuse_point},
     failure::{Done, Failure, Within},
     mount::{
+        connection::Connection,
         daemon, dead,
         estate::Estate,
-        mountinfo,
+        mountinfo::{self, Device, mounted_at},
         notify::notify,
         options::{Atime, MountOptions, Transport},
         signals::Told,
@@ -159,12 +160,16 @@ pub fn run(args: &Args) -> Done<ExitCode> {
 /// Serves the mount that a process before this one has left. Nothing looks into it before it is served: whoever asks himself waits for ever.
 fn go_on(options: &MountOptions, line: Line, inheritance: Inheritance) -> Done {
     let Inheritance { life, careful, parcel } = inheritance;
-    let Estate { store, point, handover, lock } = Estate::unpack(parcel)?;
+    let Estate { store, point, device, handover, lock } = Estate::unpack(parcel)?;
+    let device = device.or_else(|| mounted_at(&point));
+    // A directory above it may have been renamed.
+    let moved = device.map(mountinfo::of_device).transpose()?.flatten();
+    let point = moved.map_or(point, |mount| mount.point);
     let locked = find(&store)?.take_over(lock, purpose(options))?;
     let service = Service { options, log: None, line: Some(&line), life };
     service.serve(
         locked,
-        Start::Resume(handover, &point, if careful { Resent::Refused } else { Resent::Served }),
+        Start::Resume(handover, &point, device, if careful { Resent::Refused } else { Resent::Served }),
     )
 }
 
@@ -267,8 +272,8 @@ fn open_log(args: &Args, not_in: &[Part]) -> Done<Option<File>> {
 enum Start<'a> {
     /// It is made on this directory.
     Mount(&'a Path),
-    /// It stands there, and goes on.
-    Resume(Handover, &'a Path, Resent),
+    /// It stands there, or did, and goes on.
+    Resume(Handover, &'a Path, Option<Device>, Resent),
 }
 
 /// One life of a mount.
@@ -312,12 +317,16 @@ impl Service<'_> {
             cofs_fs::run(fs.detach())?;
             return self.over();
         }
+        let resumed = match start {
+            Start::Mount(_) => None,
+            Start::Resume(_, _, device, _) => device,
+        };
         let made = match start {
             Start::Mount(dir) => {
                 let hand_on = |handover, point: &Path| self.hand_on(handover, point, &locked);
                 cofs_fuse::mount_handing_on(Arc::clone(&fs), dir, &how, hand_on)
             }
-            Start::Resume(handover, point, resent) => {
+            Start::Resume(handover, point, _, resent) => {
                 cofs_fuse::resume(Arc::clone(&fs), handover, point, &how, resent)
             }
         };
@@ -328,6 +337,7 @@ impl Service<'_> {
                 return Err(error.into());
             }
         };
+        let device = resumed.or_else(|| mounted_at(mount.point()));
         fs.set_report(self.report(&mount));
         let open_files = Arc::downgrade(&fs);
         let write_out = move || {
@@ -335,7 +345,7 @@ impl Service<'_> {
                 fs.write_out();
             }
         };
-        let served = self.serve_until_gone(mount, &mut locked, told, write_out);
+        let served = self.serve_until_gone(mount, device, &mut locked, told, write_out);
         drop(fs);
         drop(locked);
         self.over()?;
@@ -362,6 +372,7 @@ impl Service<'_> {
     fn serve_until_gone(
         &self,
         mount: Mount,
+        device: Option<Device>,
         locked: &mut Locked,
         told: Told,
         write_out: impl Fn() + Send + 'static,
@@ -370,8 +381,11 @@ impl Service<'_> {
         let report = mount.report();
         tracing::info!(point = %mount.point().display(), life = self.life, ?report, "serving");
         warn_of_what_is_not_had(self.options, report);
-        told.unmount(mount.point().to_owned(), write_out).within("cannot wait for signals")?;
-        self.ready(&locked.store, mount.point())?;
+        // Else somebody has unmounted it already.
+        if let Some(device) = device {
+            told.unmount(Connection::of(device), write_out).within("cannot wait for signals")?;
+        }
+        self.ready(&locked.store, mount.point(), device)?;
         let closed = mount.join();
         notify("STOPPING=1", "Closed");
         closed.within("the volume could not be closed in order").map_err(|failure| {
@@ -385,12 +399,12 @@ impl Service<'_> {
     /// Gives the supervisor what the next life needs.
     fn hand_on(&self, handover: Handover, point: &Path, locked: &Locked) -> io::Result<()> {
         let Some(line) = self.line else { return Ok(()) };
-        let (store, point) = (locked.store.clone(), point.to_owned());
-        line.keep(&Estate { store, point, handover, lock: locked.lock()? }.pack()?)
+        let (store, device, point) = (locked.store.clone(), mounted_at(point), point.to_owned());
+        line.keep(&Estate { store, point, device, handover, lock: locked.lock()? }.pack()?)
     }
 
     /// Tells whoever waits, and goes to the background where that was asked.
-    fn ready(&self, store: &Path, point: &Path) -> Done {
+    fn ready(&self, store: &Path, point: &Path, device: Option<Device>) -> Done {
         notify("READY=1", &format!("Serving {} on {}", store.display(), point.display()));
         let Some(line) = self.line else {
             return if daemon::is_background() {
@@ -404,7 +418,7 @@ impl Service<'_> {
         if daemon::is_background() && self.life == 0 && !line.replaces() {
             daemon::let_go(self.log).within("cannot go to the background")?;
         }
-        line.ready().within("cannot tell the supervisor")
+        line.ready(device).within("cannot tell the supervisor")
     }
 
     /// What `cofs status` shows of the mount.

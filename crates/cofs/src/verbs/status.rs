@@ -43,7 +43,12 @@ fn all() -> Done<Value> {
     let mut all = Vec::new();
     let mut refused = Vec::new();
     for mount in mountinfo::mounts()? {
-        match live::status(&mount) {
+        let whole = live::whole(&mount);
+        // A part that was bound elsewhere.
+        if whole.as_ref().is_ok_and(|whole| *whole != mount) {
+            continue;
+        }
+        match whole.and_then(|mount| live::status(&mount)) {
             Ok(mut status) => {
                 // Names the rows of the table.
                 status["name"] = json!(mount.point.to_string_lossy());

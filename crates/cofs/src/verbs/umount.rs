@@ -2,7 +2,7 @@
 
 use std::{
     fs::{self, File},
-    io::ErrorKind,
+    io::{self, ErrorKind},
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
@@ -16,6 +16,7 @@ use crate::{
         dead,
         mountinfo::{self, Mount},
     },
+    output,
     volume::{
         lock::{Purpose, StoreLock},
         sessions,
@@ -73,7 +74,7 @@ pub fn run(args: &Args) -> Done {
     };
     let before = StoreLock::last_words(&mount.source);
     let readers = sessions::reader_pids(&mount.source);
-    unmount(&mount.point, how).map_err(|error| {
+    take_away(&mount, how).map_err(|error| {
         let failure = refused(&mount.point, &error);
         if args.or_read_only {
             failure.within("it stays as it was, as no mount of cofs becomes read-only (-r)")
@@ -120,7 +121,25 @@ fn refuse_strangers(mount: &Mount) -> Done {
     }
 }
 
-fn refused(point: &Path, error: &std::io::Error) -> Failure {
+/// Forced, the kernel cuts the users off first, and then refuses because they have it open still.
+fn take_away(mount: &Mount, how: Unmount) -> io::Result<()> {
+    let serves = |now: Mount| now.device == mount.device && !now.is_dead();
+    match unmount(&mount.point, how) {
+        Err(error)
+            if how == Unmount::Forcibly
+                && error.kind() == ErrorKind::ResourceBusy
+                && !mountinfo::at(&mount.point)?.is_some_and(serves) =>
+        {
+            output::say(format!("{} was in use: its users were cut off", mount.point.display()));
+            let taken = unmount(&mount.point, Unmount::Lazily);
+            // Its process may have been quicker.
+            taken.or_else(|error| if error.kind() == ErrorKind::InvalidInput { Ok(()) } else { Err(error) })
+        }
+        other => other,
+    }
+}
+
+fn refused(point: &Path, error: &io::Error) -> Failure {
     let shown = point.display();
     match error.kind() {
         ErrorKind::ResourceBusy => {
@@ -148,7 +167,7 @@ fn users_of(point: &Path) -> Vec<String> {
         .take(USERS_SHOWN_MAX)
         .map(|entry| {
             let name = fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
-            format!("{} ({})", entry.file_name().to_string_lossy(), crate::output::printable(name.trim()))
+            format!("{} ({})", entry.file_name().to_string_lossy(), output::printable(name.trim()))
         })
         .collect()
 }
