@@ -6,12 +6,20 @@ use std::{
     fs::{self, File},
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
+    process::{Child, Stdio},
+    thread::sleep,
+    time::{Duration, Instant},
 };
 
 use common::{
-    Mounted, Small, cofs, format, lives::status, path_str, run, scratch, skip, unmount, unwatched, wait_for,
+    Mounted, Small, cofs, format,
+    lives::{pid, status},
+    path_str, run, scratch, skip, unmount, unwatched, wait_for,
 };
-use rustix::fs::{StatVfs, statfs, statvfs};
+use rustix::{
+    fs::{StatVfs, statfs, statvfs},
+    process::{Signal, kill_process},
+};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -222,6 +230,48 @@ fn a_part_that_is_bound_elsewhere_leads_to_the_whole() {
     }
     drop(bound);
     wait_for("its end", || cofs(&["fsck", &store]).output().unwrap().status.success());
+}
+
+/// Nobody who asks it anything can be killed while he waits.
+#[test]
+fn a_mount_whose_process_is_stopped_is_told_to_be_so() {
+    if skip() {
+        return;
+    }
+    let root = scratch();
+    let store = format(&root);
+    let mounted = Mounted::new(&root, &store, &[]);
+    let server = pid(&mounted.dir, "pid");
+    let dir = path_str(&root, "mount");
+    let inside = path_str(&root, "mount/file");
+    kill_process(server, Signal::STOP).unwrap();
+    wait_for("its stop", || {
+        let status = fs::read_to_string(format!("/proc/{server}/status")).unwrap();
+        status.contains("State:\tT")
+    });
+    let lines = [
+        &["status", &dir][..],
+        &["status", &store],
+        &["info", &inside],
+        &["gc", &store],
+        &["mount", &store, &dir],
+    ];
+    let mut all =
+        lines.map(|line| (line, cofs(line).stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap()));
+    let ended = |(_, asked): &mut (_, Child)| asked.try_wait().unwrap().is_some();
+    let begun = Instant::now();
+    while !all.iter_mut().all(ended) && begun.elapsed() < Duration::from_secs(30) {
+        sleep(Duration::from_millis(20));
+    }
+    let waiting = all.iter_mut().any(|asked| !ended(asked));
+    kill_process(server, Signal::CONT).unwrap();
+    assert!(!waiting, "somebody waits for one who is stopped");
+    for (line, asked) in all {
+        let output = asked.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && said.contains("is stopped"), "{line:?}: {said}");
+    }
+    mounted.unmount();
 }
 
 struct Bound(PathBuf);

@@ -19,6 +19,7 @@ use super::mountinfo::{self, Mount};
 use crate::{
     failure::{Done, Failure, without_numbers},
     volume::{
+        lock::StoreLock,
         open::{Found, find},
         sessions,
     },
@@ -54,7 +55,9 @@ pub fn place(path: &Path) -> Done<Place> {
         .next("findmnt -t fuse.cofs lists what is mounted"));
     }
     let found = find(path)?;
-    match mountinfo::of_store(&found.store)?.filter(|mount| !mount.is_dead()) {
+    let mount = mountinfo::of_store(&found.store)?;
+    mount.iter().try_for_each(refuse_stopped)?;
+    match mount.filter(|mount| !mount.is_dead()) {
         Some(mount) => whole(&mount).map(Place::Live),
         None => Ok(Place::Store(found)),
     }
@@ -80,6 +83,7 @@ pub fn containing(path: &Path) -> Done<Option<Mount>> {
         Some(Errno::NOTCONN) => dead(path),
         _ => Failure::io("cannot reach", path, &error),
     };
+    by_its_words(path).iter().try_for_each(refuse_stopped)?;
     // Of a symlink its own place counts, not its target's.
     let device = fs::symlink_metadata(path).map_err(cannot)?.dev();
     let whole = real_path(path).map_err(cannot)?;
@@ -91,16 +95,35 @@ pub fn containing(path: &Path) -> Done<Option<Mount>> {
 }
 
 fn dead(path: &Path) -> Failure {
-    let point = point_of_dead(path).unwrap_or_else(|| path.to_owned());
+    let point = by_its_words(path).map_or_else(|| path.to_owned(), |mount| mount.point);
     Failure::new(format!("the mount of {} is dead: its process has ended", path.display()))
         .next(format!("take it away (cofs umount {}) and mount the volume again", point.display()))
 }
 
-/// Where that mount is, by the words of the path: nothing in it can be asked.
-fn point_of_dead(path: &Path) -> Option<PathBuf> {
+/// The mount in which it lies, by the words of the path: nothing in it is asked.
+fn by_its_words(path: &Path) -> Option<Mount> {
     let whole = std::path::absolute(path).ok()?;
     let mounts = mountinfo::mounts().ok()?;
-    mounts.into_iter().rfind(|mount| whole.starts_with(&mount.point)).map(|mount| mount.point)
+    mounts.into_iter().rfind(|mount| whole.starts_with(&mount.point))
+}
+
+/// Whoever asks anything of a mount whose process is stopped (SIGSTOP, a debugger) waits until it goes on, and could not even be killed meanwhile.
+pub fn refuse_stopped(mount: &Mount) -> Done {
+    let is_stopped = |pid: &u32| {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        status.lines().find_map(|line| line.strip_prefix("State:")).is_some_and(|state| {
+            let state = state.trim_start();
+            state.starts_with('T') || state.starts_with('t')
+        })
+    };
+    match StoreLock::holder(&mount.source).filter(is_stopped) {
+        Some(pid) => Err(Failure::new(format!(
+            "process {pid}, which serves {}, is stopped: whoever asks it would wait",
+            mount.point.display()
+        ))
+        .next(format!("have it go on (kill -CONT {pid}), or end it (kill -9 {pid})"))),
+        None => Ok(()),
+    }
 }
 
 fn real_path(path: &Path) -> io::Result<PathBuf> {
@@ -116,6 +139,7 @@ fn real_path(path: &Path) -> io::Result<PathBuf> {
 
 /// The volume's state, with what only the outside knows: its store.
 pub fn status(mount: &Mount) -> Done<Value> {
+    refuse_stopped(mount)?;
     let (mut status, report) = state(&mount.point)?;
     plain_reasons(&mut status);
     if let Some(fields) = status.as_object_mut() {

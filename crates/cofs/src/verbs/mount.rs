@@ -28,6 +28,7 @@ use crate::{
         connection::Connection,
         daemon, dead,
         estate::Estate,
+        live,
         mountinfo::{self, Device, mounted_at},
         notify::notify,
         options::{Atime, MountOptions, Transport},
@@ -211,6 +212,7 @@ fn check_mount_point(dir: &Path, store: &Path) -> Done<PathBuf> {
         Failure::new(format!("a dead mount is on {shown}: its process has ended"))
             .next(format!("take it away first: cofs umount {shown}"))
     };
+    mountinfo::at(&std::path::absolute(dir)?)?.iter().try_for_each(live::refuse_stopped)?;
     let point = dir.canonicalize().map_err(|error| match Errno::from_io_error(&error) {
         Some(Errno::NOENT) if dir.is_symlink() => {
             Failure::new(format!("mount point {shown} is a symbolic link that leads nowhere"))

@@ -151,6 +151,12 @@ impl StoreLock {
         read_last_words(&store.join(FILE_NAME))
     }
 
+    /// The process of this host that has the lock to change the volume, by what it has written down.
+    pub fn holder(store: &Path) -> Option<u32> {
+        let record = read_record(&store.join(FILE_NAME))?;
+        (record.boot_id == boot_id()).then_some(record.pid)
+    }
+
     /// What [`take_over`](Self::take_over) needs.
     pub fn descriptor(&self) -> io::Result<OwnedFd> {
         Ok(self.file.try_clone()?.into())
