@@ -123,3 +123,35 @@ fn a_repair_that_is_ended_anywhere_is_finished_by_the_next() {
     // Behind one commit is before the next, but for the last.
     assert!([1, commits / 2, commits].into_iter().all(|commit| ended("after_commit", commit)));
 }
+
+/// An object that nobody may remove at present.
+#[test]
+fn what_cannot_be_removed_now_is_told_beside_what_was_done() {
+    if skip() {
+        return;
+    }
+    let root = scratch();
+    let store = format(&root);
+    let mounted = Mounted::new(&root, &store, &[]);
+    fs::write(mounted.path("f"), vec![1; 300_000]).unwrap();
+    let objects = Path::new(&store).join("pool/objects");
+    let chattr = |flag| {
+        let lines = r#"find "$1" -type f -size +250k -exec chattr "$2" {} +"#;
+        Command::new("sh").args(["-c", lines, "sh"]).arg(&objects).arg(flag).status().unwrap().success()
+    };
+    if !chattr("+i") {
+        mounted.unmount();
+        return eprintln!("skipped: no file can be made immutable here");
+    }
+    fs::remove_file(mounted.path("f")).unwrap();
+    let gc = cofs(&["gc", &store]).output().unwrap();
+    let told = String::from_utf8_lossy(&gc.stderr).into_owned();
+    mounted.unmount();
+    let repaired = cofs(&["fsck", "--repair", &store]).output().unwrap();
+    assert!(chattr("-i"));
+    assert!(!gc.status.success() && !told.contains("only be collected"), "{told}");
+    let said = String::from_utf8_lossy(&repaired.stdout).into_owned();
+    assert_eq!(repaired.status.code(), Some(4), "{repaired:?}");
+    assert!(said.contains("could not all be removed") && said.contains("inodes"), "{said}");
+    assert_eq!(fsck(&store, &["--repair"]), Some(0));
+}

@@ -156,7 +156,10 @@ fn repair_objects(engine: &dyn Engine, tool: &Tool, report: &mut Report, progres
         };
         report.problems.push((contradiction.to_string(), right));
     }
-    tool.collect()
+    if let Err(failure) = tool.collect() {
+        report.problems.push((format!("what is to be reclaimed could not all be removed: {failure}"), false));
+    }
+    Ok(())
 }
 
 impl Report {
