@@ -18,7 +18,7 @@ suite_hanging() {
     DAEMONS+=("$HANGS")
     MOUNTS+=("$HANGING_BELOW")
     serves "$HANGS" "$HANGING_BELOW"
-    "$COFS" format "$store" --pool "slow=$HANGING_BELOW" >>"$LOGS/daemon.log" 2>&1
+    "$COFS" format "$store" --pool "slow=$HANGING_BELOW/pool" >>"$LOGS/daemon.log" 2>&1
     "$COFS" mount "$store" "$HANGING" -o "norestart,transport=$TRANSPORT" >>"$LOGS/daemon.log" 2>&1 </dev/null &
     HANGING_SERVES=$!
     DAEMONS+=("$HANGING_SERVES")

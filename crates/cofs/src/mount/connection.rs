@@ -31,15 +31,21 @@ impl Connection {
         Self { device, control: control(device.1).ok() }
     }
 
-    /// Whether it is mounted or used anywhere, as far as can be told.
+    /// Whether it is mounted or used anywhere, as far as can be told. Its number alone tells that only where nothing else does: by now another may have it.
     pub fn is_there(&self) -> bool {
-        let is_open = |control| statat(control, "abort", AtFlags::empty()).is_ok();
-        self.control.as_ref().is_some_and(is_open)
-            || mountinfo::mounts().is_ok_and(|mounts| mounts.iter().any(|mount| mount.device == self.device))
+        match &self.control {
+            Some(control) => statat(control, "abort", AtFlags::empty()).is_ok(),
+            None => {
+                mountinfo::mounts().is_ok_and(|mounts| mounts.iter().any(|mount| mount.device == self.device))
+            }
+        }
     }
 
     /// Where it stands on top, so that its root can be reached, and unmounted.
     pub fn points(&self) -> io::Result<Vec<PathBuf>> {
+        if !self.is_there() {
+            return Ok(Vec::new());
+        }
         let mut mounts = mountinfo::mounts()?;
         mounts.retain(|mount| mount.device == self.device && device_at(&mount.point) == Some(self.device));
         Ok(mounts.into_iter().map(|mount| mount.point).collect())

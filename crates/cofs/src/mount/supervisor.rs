@@ -363,7 +363,9 @@ impl Supervisor<'_> {
     /// Where it is mounted by now, dead or not: a directory above it may have been renamed. The kernel's table is asked, not the mount.
     fn place(&self) -> PathBuf {
         let mut told = self.told();
-        if let Some(mount) = told.device.and_then(|device| mountinfo::of_device(device).ok().flatten()) {
+        let found = told.device.and_then(|device| mountinfo::of_device(device).ok().flatten());
+        // By now another's mount may have the number.
+        if let Some(mount) = found.filter(|mount| mount.source == self.store) {
             told.place = mount.point;
         }
         told.place.clone()

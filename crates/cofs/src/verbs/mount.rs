@@ -164,7 +164,7 @@ fn go_on(options: &MountOptions, line: Line, inheritance: Inheritance) -> Done {
     let Estate { store, point, device, handover, lock } = Estate::unpack(parcel)?;
     let device = device.or_else(|| mounted_at(&point));
     // A directory above it may have been renamed.
-    let moved = device.map(mountinfo::of_device).transpose()?.flatten();
+    let moved = device.map(mountinfo::of_device).transpose()?.flatten().filter(|mount| mount.source == store);
     let point = moved.map_or(point, |mount| mount.point);
     let locked = find(&store)?.take_over(lock, purpose(options))?;
     let service = Service { options, log: None, line: Some(&line), life };
