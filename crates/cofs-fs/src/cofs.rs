@@ -17,7 +17,8 @@ use parking_lot::Mutex;
 use crate::{
     Entry, FaceAbilities, FsOptions, OpenTable, Passthrough, Recovered, Validity, blocking,
     collector::Collector, ghosts::Ghosts, idle::IdleObjects, inherited::Inherited, learned::LearnedLayouts,
-    lingering::Lingering, listers::Listers, pace::Pace, recovery, stale_pages::StalePages,
+    lingering::Lingering, listers::Listers, numbering::Numbering, pace::Pace, recovery,
+    stale_pages::StalePages,
 };
 
 /// What a volume is put together from.
@@ -41,6 +42,7 @@ pub struct Cofs<M: MetadataDriver> {
     pub(crate) inherited: Inherited,
     pub(crate) lingering: Lingering,
     pub(crate) listers: Listers,
+    pub(crate) numbering: Numbering,
     pub(crate) learned: LearnedLayouts,
     pub(crate) stale_pages: StalePages,
     pub(crate) pace: Pace,
@@ -64,6 +66,7 @@ impl<M: MetadataDriver> Cofs<M> {
     /// commits all the same: they may stay in memory.
     pub fn open(parts: VolumeParts<M>) -> FsResult<Self> {
         let metadata = Arc::new(parts.metadata);
+        let numbering = Numbering::open(metadata.as_ref(), &parts.placement, parts.options.read_only)?;
         let (mut recovered, mut unlinked) = recovery::recover(metadata.as_ref(), &parts.placement)?;
         let inherited = Inherited::default();
         if parts.options.life > 0 {
@@ -89,6 +92,7 @@ impl<M: MetadataDriver> Cofs<M> {
             inherited,
             lingering: Lingering::default(),
             listers: Listers::new(),
+            numbering,
             learned: LearnedLayouts::new(),
             stale_pages: StalePages::default(),
             pace: Pace::new(),
@@ -99,6 +103,13 @@ impl<M: MetadataDriver> Cofs<M> {
             face: OnceLock::new(),
             refused_pools: AtomicU64::new(0),
         })
+    }
+
+    /// Has the pools make objects ahead of need. Not before this: they must know first which numbers the metadata may name.
+    pub fn start_filler(&self) {
+        if !self.options.read_only {
+            self.placement.start_filler();
+        }
     }
 
     /// What was repaired when the volume was opened.

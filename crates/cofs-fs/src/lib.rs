@@ -19,6 +19,7 @@ mod learned;
 mod lingering;
 mod listers;
 mod moving;
+mod numbering;
 mod open_inode;
 mod open_object;
 mod open_table;

@@ -66,6 +66,10 @@ impl<M: MetadataDriver> Cofs<M> {
         before: Option<ObjectStat>,
         state: &mut State,
     ) -> FsResult<Node> {
+        if let Err(error) = self.note_number(taken.id).await {
+            self.placement.give_back(taken);
+            return Err(error);
+        }
         let node = match self.metadata.outgrow(ino, taken.id).await {
             Ok(answer) => answer.value,
             // It may be the file's by now: left for fsck, never reused.

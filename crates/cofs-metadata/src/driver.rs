@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use cofs_types::{
-    Credentials, FsResult, InodeId, Name, NewInode, ObjectId, RenameMode, SetAttributes, Timestamp,
+    Credentials, FsResult, InodeId, Name, NewInode, ObjectId, PoolEnd, RenameMode, SetAttributes, Timestamp,
     XattrMode, XattrName,
 };
 
@@ -61,6 +61,9 @@ pub trait MetadataDriver: Send + Sync + 'static {
     fn unlinked_set(&self, after: Option<InodeId>, max: usize) -> impl Future<Output = FsResult<Answer<Vec<InodeId>>>> + Send;
     fn reclaim_list(&self, max: usize) -> impl Future<Output = FsResult<Answer<Vec<ObjectId>>>> + Send;
     fn reclaimed(&self, objects: &[ObjectId]) -> impl Future<Output = FsResult<Answer<()>>> + Send;
+    /// How far the pools' object numbers were given out, as far as it was noted.
+    fn pool_ends(&self) -> Vec<PoolEnd>;
+    fn note_pool_ends(&self, ends: &[PoolEnd]) -> impl Future<Output = FsResult<Answer<()>>> + Send;
 
     // The whole.
     /// Whether to go where one may wait before something is changed, with nothing held that others want, and how long to wait there (changes come

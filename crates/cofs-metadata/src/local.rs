@@ -12,7 +12,7 @@ use bytes::Bytes;
 use cofs_engine::Engine;
 use cofs_namespace::Namespace;
 use cofs_types::{
-    Credentials, FsResult, InodeId, Name, NewInode, ObjectId, RenameMode, SetAttributes, Timestamp,
+    Credentials, FsResult, InodeId, Name, NewInode, ObjectId, PoolEnd, RenameMode, SetAttributes, Timestamp,
     XattrMode, XattrName, limits,
 };
 use parking_lot::Mutex;
@@ -205,6 +205,12 @@ impl MetadataDriver for LocalDriver {
     }
     async fn reclaimed(&self, objects: &[ObjectId]) -> FsResult<Answer<()>> {
         self.change(|n, _| n.reclaimed(objects))
+    }
+    fn pool_ends(&self) -> Vec<PoolEnd> {
+        self.local.namespace.pool_ends()
+    }
+    async fn note_pool_ends(&self, ends: &[PoolEnd]) -> FsResult<Answer<()>> {
+        self.change(|n, _| n.note_pool_ends(ends))
     }
 
     fn pause(&self) -> Option<Duration> {

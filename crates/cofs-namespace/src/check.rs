@@ -26,7 +26,9 @@ use cofs_types::{FsError, FsResult, InodeId, Layout, ObjectId, limits};
 
 use self::table::Table;
 pub use self::{problem::Problem, repair::repair};
-use crate::schema::{Counts, HeaderPart, Inode, Key, NameHasher, Range, Volume, decode_number, key, ranges};
+use crate::schema::{
+    Counts, HeaderPart, Inode, Key, NameHasher, Range, Volume, decode_number, decode_pool_ends, key, ranges,
+};
 use crate::{VolumeOptions, tables::labels::is_unlabelled, tx::engine_failed};
 
 /// How much there is.
@@ -243,7 +245,18 @@ impl Pass<'_> {
             Err(FsError::Corrupt(_)) => self.found.add(Problem::FileCount { stored: None, found }),
             Err(error) => return Err(error),
         }
+        self.pool_ends()?;
         self.labels()
+    }
+
+    fn pool_ends(&mut self) -> FsResult<()> {
+        let key = key::header(HeaderPart::PoolEnds);
+        if let Some(record) = self.checker.get(&key)?
+            && let Err(error) = decode_pool_ends(&record)
+        {
+            self.found.add(Problem::Undecodable { key: key.to_vec(), what: error.to_string() });
+        }
+        Ok(())
     }
 
     fn labels(&mut self) -> FsResult<()> {

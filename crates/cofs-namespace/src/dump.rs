@@ -17,13 +17,13 @@ use std::{
 };
 
 use cofs_engine::{Batch, Change, Durability, Engine, Outcome};
-use cofs_types::{FsError, FsResult, limits};
+use cofs_types::{FsError, FsResult, PoolEnd, limits};
 use siphasher::sip::SipHasher13;
 
 use self::line::{End, Header, Line, newer_version};
 use crate::{
     schema::{Counts, HeaderPart, Key, Volume, decode_number, encode_number, key, ranges},
-    tables::labels,
+    tables::{labels, pool_ends},
     tx::engine_failed,
 };
 
@@ -104,8 +104,14 @@ impl Writer<'_> {
 /// it is for the caller to remove it.
 pub fn load(engine: &dyn Engine, input: &mut dyn BufRead) -> FsResult<Totals> {
     must_be_empty(engine)?;
-    let mut loader =
-        Loader { engine, batch: Vec::new(), totals: Totals::default(), sequence_max: 0, labelled: false };
+    let mut loader = Loader {
+        engine,
+        batch: Vec::new(),
+        totals: Totals::default(),
+        sequence_max: 0,
+        labelled: false,
+        pool_ends: Vec::new(),
+    };
     let mut lines = Lines { input, number: 0, checksum: SipHasher13::new(), text: Vec::new() };
     let header = match lines.next()? {
         Some((Line::Header(header), _)) => header,
@@ -189,6 +195,8 @@ struct Loader<'a> {
     totals: Totals,
     sequence_max: u64,
     labelled: bool,
+    /// Behind the objects that are named.
+    pool_ends: Vec<PoolEnd>,
 }
 
 impl Loader<'_> {
@@ -198,6 +206,10 @@ impl Loader<'_> {
             self.sequence_max = self.sequence_max.max(inode.sequence());
         }
         self.totals.records += 1;
+        if let Some(object) = line.names_object() {
+            let end = PoolEnd { pool: object.pool(), end: object.sequence() + 1, closed: false };
+            pool_ends::merge(&mut self.pool_ends, end);
+        }
         self.labelled |= line.brings_label();
         let (key, value) = line.to_record().map_err(|error| lines.wrong(&error.to_string()))?;
         self.batch.push(Change::put(key, value));
@@ -242,6 +254,7 @@ impl Loader<'_> {
         let put = |(part, value): (_, Vec<u8>)| Change::put(key::header(part), value);
         self.batch = parts.into_iter().map(put).collect();
         self.batch.extend((!self.labelled).then(|| labels::unlabelled(0)));
+        self.batch.push(pool_ends::record(&self.pool_ends));
         self.commit(Durability::Synced)?;
         Ok(self.totals)
     }

@@ -23,7 +23,7 @@ use parking_lot::Mutex;
 pub use crate::schema::KEY_SHAPE;
 use crate::{
     schema::NameHasher,
-    tables::{allocator::Allocator, labels::Labels},
+    tables::{allocator::Allocator, labels::Labels, pool_ends::PoolEnds},
     tx::{Store, Tx, Verb},
 };
 
@@ -126,6 +126,7 @@ pub struct Namespace {
     allocator: Allocator,
     hasher: NameHasher,
     labels: Labels,
+    pool_ends: PoolEnds,
     options: VolumeOptions,
     was_clean: bool,
     /// Whether the number of files is right, and not only near: see `Counts::exact`.

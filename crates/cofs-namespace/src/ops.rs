@@ -8,6 +8,7 @@ mod link;
 mod list;
 mod lookup;
 mod open;
+mod pool_ends;
 mod reclaim;
 mod release;
 mod rename;

@@ -16,7 +16,7 @@ mod wire;
 mod xattrs;
 
 pub use entry::{EntryRecord, NameHasher, Occupant};
-pub use header::{Counts, Volume, decode_number, encode_number};
+pub use header::{Counts, Volume, decode_number, decode_pool_ends, encode_number, encode_pool_ends};
 pub use inode::Inode;
 pub use keys::{HeaderPart, KEY_SHAPE, Key, Range, ranges};
 pub use marks::{MARK, decode_chunk, encode_chunk};

@@ -8,6 +8,7 @@ pub mod gathered;
 pub mod inline;
 pub mod inodes;
 pub mod labels;
+pub mod pool_ends;
 pub mod sets;
 pub mod volume;
 pub mod xattrs;

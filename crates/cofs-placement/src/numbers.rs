@@ -6,7 +6,10 @@
 
 use std::{io, ops::Range};
 
-use cofs_types::limits::{OBJECT_RESERVATION, OBJECTS_READY_MAX};
+use cofs_types::{
+    PoolEnd,
+    limits::{OBJECT_RESERVATION, OBJECTS_READY_MAX},
+};
 use parking_lot::Mutex;
 use uuid::Uuid;
 
@@ -30,6 +33,10 @@ struct State {
     unsettled: Option<Range<u64>>,
     /// Objects from here on were looked at and may be nobody's: whether they are is not known yet.
     unjudged: Option<u64>,
+    /// How far numbers were given out as the metadata know it, before the reservations were read.
+    noted: Option<PoolEnd>,
+    /// A clean end stands in the file, and nothing after it.
+    closed: bool,
 }
 
 pub struct Numbers {
@@ -45,6 +52,16 @@ impl Numbers {
         Self { boot, file: Mutex::new(Kept::new(era)), state: Mutex::default() }
     }
 
+    /// The metadata have noted this: to be told before the reservations are read.
+    pub fn noted(&self, noted: PoolEnd) {
+        self.state.lock().noted = Some(noted);
+    }
+
+    /// How far numbers may have been given out by now, and whether that is a clean end; `None` until the reservations are read.
+    pub fn end(&self) -> Option<(u64, bool)> {
+        Some(self.state.lock()).filter(|state| state.loaded).map(|state| (state.end, state.closed))
+    }
+
     /// Reads the reservations, if that was not done.
     pub fn load(&self, store: &dyn BackingStore) -> io::Result<()> {
         self.opened(&mut self.file.lock(), store).map(|_| ())
@@ -57,14 +74,18 @@ impl Numbers {
         store: &dyn BackingStore,
     ) -> io::Result<&'a mut ReservationFile> {
         file.get(|| {
-            let found = ReservationFile::open(store)?;
+            let mut found = ReservationFile::open(store)?;
+            let noted = Some(self.state.lock()).filter(|state| !state.loaded).and_then(|state| state.noted);
+            if let Some(noted) = noted {
+                raise(&mut found, noted, store)?;
+            }
             let Reservation { look_from, end, boot, clean } = found.current();
             let mut state = self.state.lock();
             // After the pool was away for a while, what was reserved before holds.
             if !state.loaded {
                 let unsettled = (!clean && boot == self.boot && !boot.is_nil() && look_from < end)
                     .then_some(look_from..end);
-                *state = State { loaded: true, next: end, end, look_from, unsettled, unjudged: None };
+                *state = State { loaded: true, next: end, end, look_from, unsettled, ..State::default() };
             }
             Ok(found)
         })
@@ -105,6 +126,7 @@ impl Numbers {
         let mut state = self.state.lock();
         state.end = end;
         state.look_from = look_from;
+        state.closed = false;
         Ok(())
     }
 
@@ -120,6 +142,7 @@ impl Numbers {
         }
         state.end = next;
         state.look_from = next;
+        state.closed = true;
         Ok(())
     }
 
@@ -176,6 +199,21 @@ impl Numbers {
         let state = self.state.lock();
         state.loaded && state.unsettled.is_none() && state.unjudged.is_none()
     }
+}
+
+/// Brings reservations that are older than what the metadata have `noted` up to that.
+fn raise(file: &mut ReservationFile, noted: PoolEnd, store: &dyn BackingStore) -> io::Result<()> {
+    let found = file.current();
+    let Some(raised) = found.raised(noted) else { return Ok(()) };
+    file.write(store, raised)?;
+    tracing::warn!(
+        pool = noted.pool.0,
+        found.end,
+        noted.end,
+        "the pool is older than the metadata, as if it was put back from a copy: new objects get numbers above those that \
+         the metadata name; cofs fsck tells which files have lost their bytes"
+    );
+    Ok(())
 }
 
 #[cfg(test)]

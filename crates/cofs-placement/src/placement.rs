@@ -10,7 +10,7 @@ use std::{
     thread::JoinHandle,
 };
 
-use cofs_types::{FsError, FsResult, InodeId, ObjectId, PoolId, limits::POOLS_MAX};
+use cofs_types::{FsError, FsResult, InodeId, ObjectId, PoolEnd, PoolId, limits::POOLS_MAX};
 use parking_lot::Mutex;
 use uuid::Uuid;
 
@@ -140,6 +140,33 @@ impl Placement {
             underway: Underway::default(),
             on_looked_through: OnceLock::new(),
         })
+    }
+
+    /// The metadata have noted how far numbers were given out: no object below that will be made, whatever the pools say.
+    /// To be called before anything else is asked for. A pool that is not there is told when it comes.
+    pub fn noted(&self, ends: &[PoolEnd]) {
+        for noted in ends {
+            if let Ok(pool) = self.pool(noted.pool) {
+                pool.numbers.noted(*noted);
+            }
+        }
+        for pool in &self.pools {
+            if let Err(error) = pool.read_reservations(|| pool.numbers.load(&*pool.store)) {
+                tracing::debug!(pool = pool.config.id.0, %error, "its numbers are not known yet");
+            }
+        }
+    }
+
+    pub fn pool_ids(&self) -> impl Iterator<Item = PoolId> {
+        self.pools.iter().map(|pool| pool.config.id)
+    }
+
+    /// How far numbers may have been given out by now, of the pools of which that is known.
+    pub fn ends(&self) -> Vec<PoolEnd> {
+        let end_of = |pool: &Pool| {
+            pool.numbers.end().map(|(end, closed)| PoolEnd { pool: pool.config.id, end, closed })
+        };
+        self.pools.iter().filter_map(end_of).collect()
     }
 
     /// Starts the background thread that creates objects ahead of need, once.

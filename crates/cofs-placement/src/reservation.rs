@@ -10,7 +10,7 @@
 
 use std::{fs::File, hash::Hasher, io, os::unix::fs::FileExt};
 
-use cofs_types::failpoint;
+use cofs_types::{PoolEnd, failpoint};
 use siphasher::sip::SipHasher13;
 use uuid::Uuid;
 
@@ -35,6 +35,17 @@ pub struct Reservation {
     /// The boot in which it was written: a crash of the machine, unlike one of the process, may lose tags.
     pub boot: Uuid,
     pub clean: bool,
+}
+
+impl Reservation {
+    /// What is to stand there instead if the pool is older than the metadata, which have noted this: it was put back from
+    /// an older copy, or one without objects stands in its place. Nothing in its window can be told from what the metadata
+    /// name, so there is none, and numbers go on above both ends. `None` if it is not older.
+    pub fn raised(self, noted: PoolEnd) -> Option<Self> {
+        let is_older = self.end < noted.end || noted.closed && !self.clean;
+        let end = self.end.max(noted.end);
+        is_older.then_some(Self { look_from: end, end, clean: true, ..self })
+    }
 }
 
 /// The file, open, and the newest slot in it.
@@ -149,6 +160,7 @@ fn decode(bytes: &[u8; SLOT_BYTES]) -> Option<(u64, Reservation)> {
 
 #[cfg(test)]
 mod tests {
+    use cofs_types::PoolId;
     use proptest::prelude::*;
 
     use super::*;
@@ -180,6 +192,21 @@ mod tests {
         assert_eq!(ReservationFile::open(&store).unwrap().current(), reservation(4097));
         raw.write_all_at(&[0xff; 20], 20).unwrap();
         assert_eq!(ReservationFile::open(&store).err().unwrap().kind(), io::ErrorKind::InvalidData);
+    }
+
+    #[test]
+    fn numbers_go_on_above_those_that_the_metadata_name() {
+        let noted = |end, closed| PoolEnd { pool: PoolId(0), end, closed };
+        let of = |end, clean| Reservation { clean, ..reservation(end) };
+        let raised = |end| Some(Reservation { look_from: end, ..of(end, true) });
+        // Newer, or as new.
+        assert_eq!(of(100, false).raised(noted(90, false)), None);
+        assert_eq!(of(100, false).raised(noted(100, false)), None);
+        assert_eq!(of(100, true).raised(noted(100, true)), None);
+        // An older copy, an empty pool, and a copy of a pool that was in use.
+        assert_eq!(of(100, true).raised(noted(101, true)), raised(101));
+        assert_eq!(of(100, false).raised(noted(4097, false)), raised(4097));
+        assert_eq!(of(4097, false).raised(noted(100, true)), raised(4097));
     }
 
     proptest! {

@@ -14,6 +14,16 @@ pub struct PartitionId(pub u16);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct PoolId(pub u16);
 
+/// How far the numbers of a pool's objects may have been given out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PoolEnd {
+    pub pool: PoolId,
+    /// No object from this sequence number on was ever handed out.
+    pub end: u64,
+    /// The pool was closed in order since, and says the same.
+    pub closed: bool,
+}
+
 /// An inode's number: `partition << 48 | sequence`. It is the FUSE node id, `st_ino` and the body of
 /// file handles; never 0, never reused.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

@@ -23,7 +23,7 @@ pub use credentials::{Authority, Credentials};
 pub use error::{FsError, FsResult};
 pub use failpoint::{arm as arm_failpoint, failpoint};
 pub use flags::{AccessMode, FallocateMode, OpenFlags, RenameMode, SeekWhence, XattrMode};
-pub use ids::{InodeId, ObjectId, PartitionId, PoolId};
+pub use ids::{InodeId, ObjectId, PartitionId, PoolEnd, PoolId};
 pub use layout::Layout;
 pub use name::{Name, NameBuf, XattrName};
 pub use time::{Timestamp, utc, utc_day};

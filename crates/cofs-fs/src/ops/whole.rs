@@ -56,10 +56,13 @@ impl<M: MetadataDriver> Cofs<M> {
             return first.and(self.metadata.close().await);
         }
         first = first.and(self.placement.sync());
-        let closed = self.metadata.close().await;
+        // A pool that is closed in order is not looked through: whatever the metadata name is to stand there first.
+        first = first.and(self.metadata.sync().await);
+        failpoint("fs.detach.synced");
+        first = first.and(self.placement.close());
         failpoint("fs.detach.closed");
-        let placed = self.placement.close();
-        first.and(closed).and(placed)
+        let noted = self.metadata.note_pool_ends(&self.placement.ends()).await.map(drop);
+        first.and(noted).and(self.metadata.close().await)
     }
 
     async fn settle_detached(&self, inode: &OpenInode) -> FsResult<()> {

@@ -313,6 +313,15 @@ fn numbers_in_use_are_never_given_out_again() {
 }
 
 #[test]
+fn ends_of_the_pools_that_are_illegible_are_removed() {
+    let world = world();
+    world.put(&key::header(HeaderPart::PoolEnds), b"?".to_vec());
+    assert!(Namespace::open(Arc::clone(&world.engine), Arc::new(Closed)).is_err());
+    assert_eq!(world.heal().len(), 1);
+    assert_eq!(world.open().pool_ends(), []);
+}
+
+#[test]
 fn labels_that_the_header_knows_nothing_of_are_found() {
     let label = XattrName::new(b"security.selinux").unwrap();
     // Within the inode's record, and beside it.

@@ -238,6 +238,15 @@ impl Line {
         }
     }
 
+    /// The object that it names.
+    pub fn names_object(&self) -> Option<ObjectId> {
+        match self {
+            Self::Inode(line) => line.object.map(ObjectId::from_raw),
+            Self::Reclaim(object) => Some(ObjectId::from_raw(*object)),
+            _ => None,
+        }
+    }
+
     /// The record as it is stored: key and value.
     pub fn to_record(&self) -> FsResult<(Vec<u8>, Vec<u8>)> {
         match self {

@@ -3,7 +3,8 @@ use std::{ops::ControlFlow, sync::Arc};
 use bytes::Bytes;
 use cofs_engine::{Engine, MemoryEngine};
 use cofs_types::{
-    Credentials, FileKind, FsError, InodeId, Name, NewInode, ObjectId, Timestamp, XattrMode, XattrName,
+    Credentials, FileKind, FsError, InodeId, Name, NewInode, ObjectId, PoolEnd, PoolId, Timestamp, XattrMode,
+    XattrName,
 };
 use proptest::prelude::*;
 
@@ -97,6 +98,8 @@ fn a_dump_loads_to_the_same_volume() {
     assert_eq!(text_of(&again), text);
     assert_eq!(Checker::new(&again).check().unwrap().problems, []);
     let ns = Namespace::open(Arc::new(again), Arc::new(Closed)).unwrap();
+    // Behind the last object that is named.
+    assert_eq!(ns.pool_ends(), [PoolEnd { pool: PoolId(0), end: 6, closed: false }]);
     let found = ns.lookup(&Credentials::ROOT, InodeId::ROOT, Name::new(b"\xff").unwrap()).unwrap();
     assert!(found.writing);
 }

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use crate::{
     Namespace, OpenInodes, VolumeOptions,
     schema::NameHasher,
-    tables::{allocator::Allocator, labels::Labels, volume},
+    tables::{allocator::Allocator, labels::Labels, pool_ends::PoolEnds, volume},
 };
 
 impl Namespace {
@@ -29,6 +29,7 @@ impl Namespace {
     pub fn open(engine: Arc<dyn Engine>, opens: Arc<dyn OpenInodes>) -> FsResult<Self> {
         let opened = volume::open(engine, opens)?;
         Ok(Self {
+            pool_ends: PoolEnds::open(&opened.store)?,
             store: opened.store,
             allocator: Allocator::new(opened.inodes_next),
             hasher: NameHasher::new(opened.options.hash_key),

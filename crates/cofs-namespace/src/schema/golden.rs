@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use cofs_types::{FileKind, InodeId, Layout, Name, ObjectId, Timestamp, XattrName};
+use cofs_types::{FileKind, InodeId, Layout, Name, ObjectId, PoolEnd, PoolId, Timestamp, XattrName};
 
 use super::*;
 use crate::VolumeOptions;
@@ -43,6 +43,7 @@ fn keys() -> Vec<(&'static str, Vec<u8>)> {
         ("inodes key", key::header(HeaderPart::Inodes).to_vec()),
         ("counts key", key::header(HeaderPart::Counts).to_vec()),
         ("unlabelled key", key::header(HeaderPart::Unlabelled).to_vec()),
+        ("pool ends key", key::header(HeaderPart::PoolEnds).to_vec()),
     ]
 }
 
@@ -72,6 +73,13 @@ fn full_inode() -> Inode {
     }
 }
 
+fn pool_ends() -> [PoolEnd; 2] {
+    [
+        PoolEnd { pool: PoolId(0), end: 300, closed: true },
+        PoolEnd { pool: PoolId(2), end: 4097, closed: false },
+    ]
+}
+
 fn values() -> Vec<(&'static str, Vec<u8>)> {
     let name = Name::new(b"hello").unwrap();
     let occupant = Some(Occupant { name, ino: InodeId::new(0x102).unwrap(), kind: FileKind::Regular });
@@ -90,6 +98,7 @@ fn values() -> Vec<(&'static str, Vec<u8>)> {
         ("volume", Volume { options }.encode()),
         ("counts", Counts { files: 300, clean: true, exact: false }.encode()),
         ("number", encode_number(300)),
+        ("pool ends", encode_pool_ends(&pool_ends())),
     ]
 }
 
@@ -109,6 +118,7 @@ fn the_page_shows_what_the_code_writes() {
 #[test]
 fn what_the_page_shows_is_read() {
     Inode::decode(&full_inode().encode()).map(|inode| assert_eq!(inode, full_inode())).unwrap();
+    assert_eq!(decode_pool_ends(&encode_pool_ends(&pool_ends())).unwrap(), pool_ends());
     for (_, key) in keys() {
         Key::parse(&key).unwrap();
     }

@@ -1,6 +1,6 @@
 //! The header's records.
 
-use cofs_types::{FsError, FsResult, limits};
+use cofs_types::{FsError, FsResult, ObjectId, PoolEnd, PoolId, limits};
 
 use super::wire::{Reader, put_number};
 use crate::VolumeOptions;
@@ -97,4 +97,30 @@ pub fn decode_number(value: &[u8]) -> FsResult<u64> {
     let number = reader.number()?;
     reader.end()?;
     Ok(number)
+}
+
+/// How far each pool's numbers were given out. `ends` ascend by pool.
+pub fn encode_pool_ends(ends: &[PoolEnd]) -> Vec<u8> {
+    let mut out = vec![VERSION];
+    for PoolEnd { pool, end, closed } in ends {
+        put_number(&mut out, pool.0.into());
+        put_number(&mut out, *end);
+        out.push(u8::from(*closed));
+    }
+    out
+}
+
+pub fn decode_pool_ends(value: &[u8]) -> FsResult<Vec<PoolEnd>> {
+    let mut reader = Reader::versioned(value, VERSION, "header pool ends")?;
+    let mut ends: Vec<PoolEnd> = Vec::new();
+    while !reader.is_at_end() {
+        let pool = u16::try_from(reader.number()?).map(PoolId).map_err(|_| reader.corrupt())?;
+        let (end, closed) = (reader.number()?, reader.byte()?);
+        let ascends = ends.last().is_none_or(|last| last.pool < pool);
+        if !ascends || ObjectId::from_parts(pool, end).is_none() || closed > 1 {
+            return Err(reader.corrupt());
+        }
+        ends.push(PoolEnd { pool, end, closed: closed == 1 });
+    }
+    Ok(ends)
 }

@@ -48,11 +48,13 @@ pub enum HeaderPart {
     Counts = b'c',
     /// The epoch in which no inode had a security label; see `tables/labels.rs`. Not always there.
     Unlabelled = b'l',
+    /// How far the pools' object numbers were given out; see `tables/pool_ends.rs`. Not always there.
+    PoolEnds = b'o',
 }
 
 impl HeaderPart {
     fn from_byte(byte: u8) -> Option<Self> {
-        let all = [Self::Volume, Self::Epoch, Self::Inodes, Self::Counts, Self::Unlabelled];
+        let all = [Self::Volume, Self::Epoch, Self::Inodes, Self::Counts, Self::Unlabelled, Self::PoolEnds];
         all.into_iter().find(|part| *part as u8 == byte)
     }
 }

@@ -112,7 +112,7 @@ proptest! {
         parsed(&key::writing(ino), Key::Writing(ino));
         parsed(&key::unlinked(ino), Key::Unlinked(ino));
         parsed(&key::reclaim(object), Key::Reclaim(object));
-        for part in [HeaderPart::Volume, HeaderPart::Epoch, HeaderPart::Inodes, HeaderPart::Counts] {
+        for part in [HeaderPart::Volume, HeaderPart::Epoch, HeaderPart::Inodes, HeaderPart::Counts, HeaderPart::PoolEnds] {
             parsed(&key::header(part), Key::Header(part));
         }
         let range = ranges::entries(ino, 0);
@@ -130,6 +130,9 @@ proptest! {
         let _ = Key::parse(&bytes);
         let _ = Volume::decode(&[b"cofs", &bytes[..]].concat());
         let _ = (Counts::decode(&bytes), decode_number(&bytes), decode_chunk(&bytes, 100));
+        if let Ok(ends) = decode_pool_ends(&bytes) {
+            prop_assert_eq!(&encode_pool_ends(&ends), &bytes);
+        }
         if let Ok(shard) = Shard::decode(&bytes) {
             prop_assert_eq!(&shard.encode(), &bytes);
         }

@@ -1,7 +1,7 @@
 //! Format, open, close, and who may write.
 
 use cofs_engine::{Batch, Change, Engine};
-use cofs_types::{FileKind, FsError};
+use cofs_types::{FileKind, FsError, PoolEnd, PoolId};
 
 use super::*;
 use crate::schema::{HeaderPart, key};
@@ -83,4 +83,22 @@ fn a_number_of_files_that_a_crash_left_behind_is_no_error_and_a_repair_counts_an
     assert_eq!(again.ns.files(), counted + 1);
     again.ns.close(at(4)).unwrap();
     assert!(Checker::new(&*again.engine).check().unwrap().problems.is_empty());
+}
+
+#[test]
+fn the_ends_of_the_pools_are_remembered_and_fall_only_when_they_are_closed() {
+    let w = World::new();
+    let end = |pool, end, closed| PoolEnd { pool: PoolId(pool), end, closed };
+    let again = || Namespace::open(w.engine.clone(), w.opens.clone()).unwrap();
+    let ns = again();
+    assert_eq!(ns.pool_ends(), []);
+    ns.note_pool_ends(&[end(3, 4097, false)]).unwrap();
+    ns.note_pool_ends(&[end(1, 9, false), end(3, 50, false)]).unwrap();
+    let ns = again();
+    assert_eq!(ns.pool_ends(), [end(1, 9, false), end(3, 4097, false)]);
+    ns.note_pool_ends(&[end(3, 60, true)]).unwrap();
+    let ns = again();
+    assert_eq!(ns.pool_ends(), [end(1, 9, false), end(3, 60, true)]);
+    ns.note_pool_ends(&[end(3, 60, false)]).unwrap();
+    assert_eq!(again().pool_ends(), [end(1, 9, false), end(3, 60, false)]);
 }

@@ -296,9 +296,6 @@ impl Service<'_> {
         rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
         let opens = Arc::new(OpenTable::default());
         let drivers = locked.open(opens.clone())?;
-        if !locked.is_to_look() {
-            drivers.placement.start_filler();
-        }
         let below = locked.below();
         let volume = VolumeParts {
             metadata: drivers.metadata,
@@ -307,6 +304,7 @@ impl Service<'_> {
             options: FsOptions { life: self.life, ..fs_options(&locked, below, self.options) },
         };
         let fs = Arc::new(Cofs::open(volume)?);
+        fs.start_filler();
         let replaces_dead = self.line.is_some_and(Line::replaces);
         let how = fuse_options(&locked, below, self.options, replaces_dead);
         let _watched = match start {
