@@ -633,6 +633,37 @@ fn too_few_open_files_end_a_mount_before_it_is_told_to_serve() {
     assert!(served > 0 && refused > 0, "{served} served, {refused} refused");
 }
 
+/// Of a user of his own, as the limit counts all processes and threads that a user has. (Where there are nearly enough, it is the engine that has none.)
+#[test]
+fn too_few_processes_are_told_in_one_line() {
+    if skip() || !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: it takes root to become another user");
+        return;
+    }
+    let root = scratch();
+    let program = path_str(&root, "cofs");
+    put_program(&program);
+    let (store, dir) = (path_str(&root, "store"), path_str(&root, "mount"));
+    fs::create_dir(&dir).unwrap();
+    for path in [root.path(), Path::new(&dir)] {
+        std::os::unix::fs::chown(path, Some(54_399), Some(54_399)).unwrap();
+    }
+    let user = "setpriv --reuid=54399 --regid=54399 --clear-groups --";
+    let sh = |line: &str| Command::new("timeout").args(["60", "sh", "-c", line]).output().unwrap();
+    assert!(sh(&format!("{user} {program} format {store}")).status.success());
+    for limit in 1..=3 {
+        let line = format!(
+            "ulimit -p {limit} 2>/dev/null || ulimit -u {limit}; exec {user} {program} mount -d {store} {dir}"
+        );
+        let output = sh(&line);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{limit}: {said}");
+        assert!(said.contains("limit on processes raised (ulimit -u"), "{limit}: {said}");
+        assert!(said.lines().all(|line| line.starts_with("cofs mount: ")), "{limit}: {said}");
+        assert!(!is_mounted(Path::new(&dir)), "{limit}");
+    }
+}
+
 /// Whoever started it may have had a limit on the size of files: one writer who meets it must not end the mount of all.
 #[test]
 fn a_file_beyond_the_limit_is_refused_and_the_mount_goes_on() {

@@ -75,8 +75,8 @@ pub fn start(arguments: &[OsString]) -> Done<ExitCode> {
         .stdout(Stdio::piped())
         .stderr(Stdio::inherit())
         .spawn()
-        .map_err(|error| Failure::from(error).within("cannot start in the background"))?;
-    let (is_ready, told) = wait(&mut child, &mut signals);
+        .map_err(|error| not_started(error).within("cannot start in the background"))?;
+    let (is_ready, told) = wait(&mut child, &mut signals)?;
     if let Some(signal) = told {
         child.wait()?;
         return die_of(signal);
@@ -93,15 +93,24 @@ pub fn start(arguments: &[OsString]) -> Done<ExitCode> {
     }
 }
 
-/// Until the child serves or has ended: whether it serves, and the last signal that has told us to end, which has been passed on.
-fn wait(child: &mut Child, signals: &mut Signals) -> (bool, Option<i32>) {
+/// Until the child serves or has ended: whether it serves, and the last signal that has told us to end, which has been passed on. Errors: nobody
+/// could listen to it, and it has been told to end.
+fn wait(child: &mut Child, signals: &mut Signals) -> Done<(bool, Option<i32>)> {
     let (stdout, handle) = (child.stdout.take(), signals.handle());
     thread::scope(|scope| {
-        let listener = scope.spawn(move || {
+        let listen = move || {
             let is_ready = stdout.is_some_and(says_ready);
             handle.close();
             is_ready
-        });
+        };
+        let listener = match thread::Builder::new().spawn_scoped(scope, listen) {
+            Ok(listener) => listener,
+            Err(error) => {
+                rustix::process::kill_process(Pid::from_child(child), Signal::TERM)?;
+                child.wait()?;
+                return Err(not_started(error).within("cannot wait for the background process"));
+            }
+        };
         let mut told = None;
         for signal in signals.forever() {
             told = Some(signal);
@@ -110,8 +119,19 @@ fn wait(child: &mut Child, signals: &mut Signals) -> (bool, Option<i32>) {
                 tracing::warn!(%error, signal, "the process in the background cannot be told");
             }
         }
-        (listener.join().unwrap_or(false), told)
+        Ok((listener.join().unwrap_or(false), told))
     })
+}
+
+/// Of a process or a thread that could not be started: the limit counts both, of all that are the user's.
+pub fn not_started(error: io::Error) -> Failure {
+    let is_limit = error.kind() == io::ErrorKind::WouldBlock;
+    let failure = Failure::from(error);
+    if is_limit {
+        failure.next("have the limit on processes raised (ulimit -u; TasksMax= of a unit)")
+    } else {
+        failure
+    }
 }
 
 fn says_ready(stdout: ChildStdout) -> bool {

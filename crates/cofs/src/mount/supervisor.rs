@@ -382,7 +382,14 @@ impl Supervisor<'_> {
             Err(failure) => return (End::NotBegun(failure), Wish::None),
         };
         thread::scope(|scope| {
-            scope.spawn(|| self.listen(line.as_fd()));
+            let listener = thread::Builder::new().spawn_scoped(scope, || self.listen(line.as_fd()));
+            if let Err(error) = listener {
+                // Nobody hears whether it serves.
+                let ended = child.kill().and_then(|()| child.wait());
+                let failure = ended.map_or_else(Failure::from, |_| daemon::not_started(error));
+                let failure = failure.within("cannot listen to the process that is to serve");
+                return (End::NotBegun(failure), Wish::None);
+            }
             wait(&mut child, signals)
         })
     }
@@ -432,7 +439,9 @@ impl Supervisor<'_> {
                 Err(error)
             }
         });
-        begun.map_err(|error| Failure::from(error).within(format!("cannot start {}", self.program.display())))
+        begun.map_err(|error| {
+            daemon::not_started(error).within(format!("cannot start {}", self.program.display()))
+        })
     }
 
     /// Takes the child's words until it has ended.
@@ -470,7 +479,11 @@ impl Supervisor<'_> {
     /// The child's end is ours.
     fn end(&self, end: End, wish: Wish) -> Done<ExitCode> {
         match end {
-            End::NotBegun(failure) => return Err(failure),
+            End::NotBegun(failure) => {
+                // It may have been stopped when it had mounted already.
+                dead::take_away(&self.place())?;
+                return Err(failure);
+            }
             End::Exited(status) => {
                 if let Some(code) = status.code() {
                     return Ok(ExitCode::from(u8::try_from(code).unwrap_or(EXIT_FAILED)));
