@@ -68,7 +68,7 @@ pub fn whole(mount: &Mount) -> Done<Mount> {
     if mount.is_whole() {
         return Ok(mount.clone());
     }
-    mountinfo::of_device(mount.device)?.filter(Mount::is_whole).ok_or_else(|| {
+    mountinfo::of_device(mount.device, &mount.source)?.filter(Mount::is_whole).ok_or_else(|| {
         let (root, shown) = (mount.root.display(), mount.point.display());
         Failure::new(format!(
             "only {root} of the volume is mounted here, on {shown}: the whole is not to be seen"

@@ -56,9 +56,10 @@ pub fn mounted_at(point: &Path) -> Option<Device> {
     at(point).ok()?.map(|mount| mount.device)
 }
 
-/// Where the file system is mounted by now, should that have been moved: as a whole, if it is so anywhere.
-pub fn of_device(device: Device) -> io::Result<Option<Mount>> {
-    Ok(best(mounts()?, |mount| mount.device == device))
+/// Where what was mounted from `source` is by now, should that have been moved: as a whole, if it is so anywhere. By now another's mount may have
+/// the number.
+pub fn of_device(device: Device, source: &Path) -> io::Result<Option<Mount>> {
+    Ok(best(mounts()?, |mount| mount.device == device && mount.source == source))
 }
 
 /// A mount of `store` (an absolute path without symlinks): of the whole, if there is one.

@@ -2,6 +2,8 @@
 //!
 //! A word that is not known is an error that names it: silently ignoring `noexecc` would be worse.
 
+use std::path::Path;
+
 use crate::failure::{Done, Failure};
 
 /// How the kernel's requests reach the daemon.
@@ -82,6 +84,11 @@ impl MountOptions {
     /// mounted anew after a crash.
     pub fn survives(&self) -> bool {
         self.supervise && self.transport != Some(Transport::Uring)
+    }
+
+    /// What the kernel's tables call the source of the mount.
+    pub fn source<'a>(&'a self, store: &'a Path) -> &'a Path {
+        self.fsname.as_deref().map_or(store, Path::new)
     }
 
     /// Refuses words that contradict each other.

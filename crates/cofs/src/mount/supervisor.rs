@@ -245,6 +245,7 @@ struct Supervisor<'a> {
     directory: Directory,
     log: Option<&'a File>,
     store: &'a Path,
+    source: &'a Path,
     shown: String,
     told: Mutex<Told>,
 }
@@ -269,8 +270,9 @@ impl Directory {
     }
 }
 
-/// Serves `store` at `point` by children of this program that are called as it was. Returns as they do when it ends.
-pub fn supervise(store: &Path, point: &Path, log: Option<&File>) -> Done<ExitCode> {
+/// Serves `store` at `point`, mounted under the name of `source`, by children of this program that are called as it was. Returns as they do when it
+/// ends.
+pub fn supervise(store: &Path, source: &Path, point: &Path, log: Option<&File>) -> Done<ExitCode> {
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGUSR2, SIGCHLD]).within("cannot wait for signals")?;
     let supervisor = Supervisor {
         program: std::env::current_exe().within("cannot find this program to start it")?,
@@ -278,6 +280,7 @@ pub fn supervise(store: &Path, point: &Path, log: Option<&File>) -> Done<ExitCod
         directory: Directory::current(point).within("cannot find the current directory")?,
         log,
         store,
+        source,
         shown: point.display().to_string(),
         told: Mutex::new(Told { place: point.to_owned(), ..Told::default() }),
     };
@@ -363,9 +366,8 @@ impl Supervisor<'_> {
     /// Where it is mounted by now, dead or not: a directory above it may have been renamed. The kernel's table is asked, not the mount.
     fn place(&self) -> PathBuf {
         let mut told = self.told();
-        let found = told.device.and_then(|device| mountinfo::of_device(device).ok().flatten());
-        // By now another's mount may have the number.
-        if let Some(mount) = found.filter(|mount| mount.source == self.store) {
+        let found = |device| mountinfo::of_device(device, self.source).ok().flatten();
+        if let Some(mount) = told.device.and_then(found) {
             told.place = mount.point;
         }
         told.place.clone()

@@ -148,7 +148,7 @@ pub fn run(args: &Args) -> Done<ExitCode> {
         return daemon::start(&std::env::args_os().collect::<Vec<_>>());
     }
     if options.is_watched() && line.is_none() {
-        return supervise(&found.store, &dir, log.as_ref());
+        return supervise(&found.store, options.source(&found.store), &dir, log.as_ref());
     }
     if daemon::is_background() {
         daemon::detach().within("cannot go to the background")?;
@@ -164,7 +164,8 @@ fn go_on(options: &MountOptions, line: Line, inheritance: Inheritance) -> Done {
     let Estate { store, point, device, handover, lock } = Estate::unpack(parcel)?;
     let device = device.or_else(|| mounted_at(&point));
     // A directory above it may have been renamed.
-    let moved = device.map(mountinfo::of_device).transpose()?.flatten().filter(|mount| mount.source == store);
+    let now = |device| mountinfo::of_device(device, options.source(&store));
+    let moved = device.map(now).transpose()?.flatten();
     let point = moved.map_or(point, |mount| mount.point);
     let locked = find(&store)?.take_over(lock, purpose(options))?;
     let service = Service { options, log: None, line: Some(&line), life };
@@ -497,7 +498,7 @@ fn fuse_options(
 ) -> cofs_fuse::MountOptions {
     let is_root = geteuid().is_root();
     cofs_fuse::MountOptions {
-        fs_name: options.fsname.clone().map_or_else(|| locked.store.clone().into(), Into::into),
+        fs_name: options.source(&locked.store).into(),
         allow_other: options.allow_other,
         default_permissions: options.default_permissions || options.allow_other || !is_above_permissions(),
         subtype: "cofs",
