@@ -273,20 +273,22 @@ fn a_mount_point_is_found_again_by_any_name() {
 /// And where it is by then, should a directory above it have been renamed, though another stands in its old place.
 #[test]
 fn a_mount_whose_parent_was_renamed_is_mounted_anew_where_it_is() {
-    let root = scratch();
-    let store = format(&root);
-    let at = |parent: &str| root.path().join(parent).join("mount");
-    fs::create_dir_all(at("0")).unwrap();
-    run(&["mount", "-d", &store, at("0").to_str().unwrap()]);
-    let mut mounted = Mounted { store, dir: at("0") };
-    for (from, to) in [("0", "1"), ("1", "2")] {
-        mounted.dir = at(to);
-        fs::rename(root.path().join(from), root.path().join(to)).unwrap();
-        fs::create_dir_all(at(from)).unwrap();
-        is_mounted_anew(&mounted);
-        assert_eq!(mounts_on(&at(from)), 0);
+    for options in ["restart", "fsname=a name"] {
+        let root = scratch();
+        let store = format(&root);
+        let at = |parent: &str| root.path().join(parent).join("mount");
+        fs::create_dir_all(at("0")).unwrap();
+        run(&["mount", "-d", &store, at("0").to_str().unwrap(), "-o", options]);
+        let mut mounted = Mounted { store, dir: at("0") };
+        for (from, to) in [("0", "1"), ("1", "2")] {
+            mounted.dir = at(to);
+            fs::rename(root.path().join(from), root.path().join(to)).unwrap();
+            fs::create_dir_all(at(from)).unwrap();
+            is_mounted_anew(&mounted);
+            assert_eq!(mounts_on(&at(from)), 0, "{options}");
+        }
+        mounted.unmount();
     }
-    mounted.unmount();
 }
 
 /// Sends the signal until it has ended: what it said, and the signal that it died of, if of that. (Again and again: where the tests run in the

@@ -152,7 +152,7 @@ fn a_signal_ends_a_mount_whose_parent_was_renamed() {
     if skip() {
         return;
     }
-    for options in ["norestart", "restart,fsname=cofs", "supervise", "supervise,fsname=a name"] {
+    for options in ["norestart", "restart", "supervise"] {
         let root = scratch();
         let store = format(&root);
         let (before, after) = (root.path().join("before"), root.path().join("after"));
@@ -163,7 +163,7 @@ fn a_signal_ends_a_mount_whose_parent_was_renamed() {
         // What begins to serve may not have seen where yet.
         lives::status(&dir);
         fs::rename(&before, &after).unwrap();
-        if options.starts_with("supervise") {
+        if options == "supervise" {
             lives::kill(&mounted.dir);
             wait_for("the next life", || lives::status(&mounted.dir)["mount"]["life"] == 1);
         }
