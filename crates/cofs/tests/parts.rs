@@ -2,7 +2,7 @@
 
 mod common;
 
-use std::{fs, os::unix::fs::symlink, path::Path};
+use std::{collections::HashSet, fs, os::unix::fs::symlink, path::Path, process::Command};
 
 use common::{Mounted, cofs, format, path_str, refused, run, scratch, skip, wait_for};
 
@@ -112,6 +112,58 @@ fn a_pool_of_another_volume_is_not_taken_for_a_moved_one() {
         1,
         &[&foreign, "another volume", "name the directory"],
     );
+}
+
+/// It would give object numbers out again that newer metadata name, and two files would share an object.
+#[test]
+fn an_older_copy_of_a_pool_makes_no_object_that_a_file_has_lost() {
+    if skip() {
+        return;
+    }
+    let root = scratch();
+    let store = format(&root);
+    let (pool, older) = (format!("{store}/pool"), path_str(&root, "older"));
+    let bytes = |seed: u8| vec![seed; 100_000];
+    let write = |mounted: &Mounted, name: &str, seed| fs::write(mounted.path(name), bytes(seed)).unwrap();
+    let mounted = Mounted::new(&root, &store, &[]);
+    write(&mounted, "kept", 1);
+    mounted.unmount();
+    let copied = Command::new("cp").args(["-a", &pool, &older]).status().unwrap();
+    assert!(copied.success());
+    let mounted = Mounted::new(&root, &store, &[]);
+    (0..20).for_each(|at| write(&mounted, &format!("lost-{at}"), 2));
+    mounted.unmount();
+    fs::remove_dir_all(&pool).unwrap();
+    fs::rename(&older, &pool).unwrap();
+
+    let output =
+        cofs(&["mount", "-d", &store, root.path().join("mount").to_str().unwrap()]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let mounted = Mounted { store: store.clone(), dir: root.path().join("mount") };
+    assert!(output.status.success() && said.contains("older than the metadata"), "{said}");
+    (0..40).for_each(|at| write(&mounted, &format!("new-{at}"), 3));
+    let object = |name: String| {
+        let told =
+            cofs(&["info", "--output", "json", mounted.path(&name).to_str().unwrap()]).output().unwrap();
+        serde_json::from_slice::<serde_json::Value>(&told.stdout).unwrap()[0]["object"].to_string()
+    };
+    let new: HashSet<_> = (0..40).map(|at| object(format!("new-{at}"))).collect();
+    assert_eq!(new.len(), 40);
+    for at in 0..20 {
+        let lost = format!("lost-{at}");
+        let error = fs::read(mounted.path(&lost)).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(rustix::io::Errno::UCLEAN.raw_os_error()), "{lost}");
+        assert!(!new.contains(&object(lost.clone())), "{lost}");
+        fs::remove_file(mounted.path(&lost)).unwrap();
+    }
+    run(&["gc", &store]);
+    mounted.unmount();
+    run(&["fsck", &store]);
+    let mounted = Mounted::new(&root, &store, &[]);
+    assert_eq!(fs::read(mounted.path("kept")).unwrap(), bytes(1));
+    (0..40)
+        .for_each(|at| assert_eq!(fs::read(mounted.path(&format!("new-{at}"))).unwrap(), bytes(3), "{at}"));
+    mounted.unmount();
 }
 
 #[test]
