@@ -48,6 +48,8 @@ const RECORD_BYTES_MAX: u64 = 4096;
 /// Begins the line behind an emptied record.
 const LAST_WORDS: &str = "at its end: ";
 const LAST_WORDS_CHARS_MAX: usize = 800;
+/// How often another's file may come in the place of the one that was locked.
+const REPLACED_MAX: u32 = 100;
 
 /// Who holds the lock.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -106,7 +108,7 @@ impl StoreLock {
     /// Takes the lock of `store`, or says who has it.
     pub fn take(store: &Path, purpose: Purpose) -> Done<Self> {
         let path = store.join(FILE_NAME);
-        loop {
+        for _ in 0..REPLACED_MAX {
             let file = match purpose {
                 Purpose::Change => open_to_write(&path),
                 Purpose::Look => open_to_look(store, &path),
@@ -118,6 +120,8 @@ impl StoreLock {
                 return Self::trusting(store, &path, file, trust, purpose);
             }
         }
+        Err(Failure::new(format!("cannot lock {}: it is another file each time", path.display()))
+            .next("see who replaces it, or whether the file system numbers its files anew with each look"))
     }
 
     /// Gives it up together with its file, in a store that is to be as it was found.
