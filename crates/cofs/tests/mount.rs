@@ -11,8 +11,8 @@ use std::{
 };
 
 use common::{
-    Foreground, Mounted, cofs, foreground, format, is_mounted, lives::put_program, path_str, run, scratch,
-    skip, unmount, unwatched, uring_can_be_had, wait_for,
+    Foreground, Mounted, cofs, foreground, format, is_mounted, path_str, run, scratch, skip, unmount,
+    unwatched, uring_can_be_had, wait_for,
 };
 use rustix::process::Signal;
 
@@ -435,37 +435,6 @@ fn too_few_open_files_end_a_mount_before_it_is_told_to_serve() {
     assert!(served > 0 && refused > 0, "{served} served, {refused} refused");
 }
 
-/// Of a user of his own, as the limit counts all processes and threads that a user has. (Where there are nearly enough, it is the engine that has none.)
-#[test]
-fn too_few_processes_are_told_in_one_line() {
-    if skip() || !rustix::process::geteuid().is_root() {
-        eprintln!("skipped: it takes root to become another user");
-        return;
-    }
-    let root = scratch();
-    let program = path_str(&root, "cofs");
-    put_program(&program);
-    let (store, dir) = (path_str(&root, "store"), path_str(&root, "mount"));
-    fs::create_dir(&dir).unwrap();
-    for path in [root.path(), Path::new(&dir)] {
-        std::os::unix::fs::chown(path, Some(54_399), Some(54_399)).unwrap();
-    }
-    let user = "setpriv --reuid=54399 --regid=54399 --clear-groups --";
-    let sh = |line: &str| Command::new("timeout").args(["60", "sh", "-c", line]).output().unwrap();
-    assert!(sh(&format!("{user} {program} format {store}")).status.success());
-    for limit in 1..=3 {
-        let line = format!(
-            "ulimit -p {limit} 2>/dev/null || ulimit -u {limit}; exec {user} {program} mount -d {store} {dir}"
-        );
-        let output = sh(&line);
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(1), "{limit}: {said}");
-        assert!(said.contains("limit on processes raised (ulimit -u"), "{limit}: {said}");
-        assert!(said.lines().all(|line| line.starts_with("cofs mount: ")), "{limit}: {said}");
-        assert!(!is_mounted(Path::new(&dir)), "{limit}");
-    }
-}
-
 /// Whoever started it may have had a limit on the size of files: one writer who meets it must not end the mount of all.
 #[test]
 fn a_file_beyond_the_limit_is_refused_and_the_mount_goes_on() {
@@ -508,72 +477,4 @@ fn umount_8_and_a_new_mount_may_follow_each_other_at_once() {
             rustix::mount::unmount(&mounted.dir, rustix::mount::UnmountFlags::empty()).is_ok()
         });
     }
-}
-
-/// As the user nobody, in a directory of its own: format, mount by fusermount3, work, unmount.
-#[test]
-fn an_ordinary_user_mounts_by_fusermount3() {
-    const NOBODY: u32 = 65_534;
-    let device = fs::metadata("/dev/fuse").map_or(0, |device| device.mode());
-    if skip() || !rustix::process::geteuid().is_root() || device & 0o006 != 0o006 {
-        eprintln!("skipped: needs root to become another user, and a /dev/fuse that users may open");
-        return;
-    }
-    let root = scratch();
-    let program = path_str(&root, "cofs");
-    put_program(&program);
-    let (store, dir) = (path_str(&root, "store"), path_str(&root, "mount"));
-    fs::create_dir(&dir).unwrap();
-    for path in [root.path(), Path::new(&dir)] {
-        std::os::unix::fs::chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
-    }
-    let as_nobody = |line: &[&str]| {
-        let mut command = Command::new("setpriv");
-        command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--"]).args(line);
-        let output = command.output().unwrap();
-        assert!(output.status.success(), "{line:?}: {}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).unwrap()
-    };
-    as_nobody(&[&program, "format", &store]);
-    // Without the helper, and with one that has no rights.
-    let helpers = root.path().join("helpers");
-    fs::create_dir(&helpers).unwrap();
-    for words in ["fusermount3 not found: install fuse3", "it must be set-user-id root"] {
-        let path = format!("PATH={}", helpers.display());
-        let line = ["--reuid=65534", "--regid=65534", "--clear-groups", "--", "env", "-i", &path, &program];
-        let refused = Command::new("setpriv").args(line).args(["mount", &store, &dir]).output().unwrap();
-        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
-        assert_eq!(refused.status.code(), Some(1), "{said}");
-        assert!(said.contains(words) && said.trim_end().lines().count() == 1, "{said}");
-        let found = Command::new("sh").args(["-c", "command -v fusermount3"]).output().unwrap();
-        let copy = helpers.join("fusermount3");
-        // By another process, see `put_program`.
-        let found = String::from_utf8(found.stdout).unwrap();
-        assert!(
-            Command::new("install").args(["-m", "755", found.trim()]).arg(&copy).status().unwrap().success()
-        );
-    }
-    as_nobody(&[&program, "mount", "-d", &store, &dir]);
-    as_nobody(&["sh", "-c", &format!("head -c 1000000 /dev/zero > {dir}/large && echo small > {dir}/small")]);
-    assert_eq!(as_nobody(&["cat", &format!("{dir}/small")]), "small\n");
-    assert!(as_nobody(&[&program, "status", &dir]).contains("mounted"));
-    as_nobody(&[&program, "umount", &dir]);
-    as_nobody(&[&program, "fsck", &store]);
-
-    // Not by others: neither unmounted nor looked at, and said so.
-    run(&["mount", "-d", &store, &dir]);
-    let mounted = Mounted { store, dir: dir.clone().into() };
-    for (line, words) in [
-        (&["umount", dir.as_str()][..], "was mounted by the user 0"),
-        (&["umount", "--lazy", &dir], "was mounted by the user 0"),
-        (&["status", &dir], "permission denied; do it as its owner or as root"),
-    ] {
-        let mut command = Command::new("setpriv");
-        command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--", &program]).args(line);
-        let refused = command.output().unwrap();
-        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
-        assert_eq!(refused.status.code(), Some(1), "{said}");
-        assert!(said.contains(words) && said.trim_end().lines().count() == 1, "{said}");
-    }
-    mounted.unmount();
 }

@@ -1,0 +1,125 @@
+//! End to end: ordinary users, and what is theirs and not.
+
+mod common;
+
+use std::{
+    fs,
+    os::unix::fs::MetadataExt,
+    path::Path,
+    process::{Command, Output},
+};
+
+use common::{Mounted, is_mounted, lives::put_program, path_str, run, scratch, skip};
+
+/// Another user, with the program and a directory of his own.
+struct User {
+    uid: u32,
+    program: String,
+    store: String,
+    dir: String,
+}
+
+impl User {
+    fn new(root: &tempfile::TempDir, uid: u32) -> Self {
+        let [program, store, dir] = ["cofs", "store", "mount"].map(|name| path_str(root, name));
+        put_program(&program);
+        fs::create_dir(&dir).unwrap();
+        for path in [root.path(), Path::new(&dir)] {
+            std::os::unix::fs::chown(path, Some(uid), Some(uid)).unwrap();
+        }
+        Self { uid, program, store, dir }
+    }
+
+    /// The line with which root runs `line` as the user.
+    fn line(&self, line: &[&str]) -> Vec<String> {
+        let uid = self.uid;
+        let become_him = [&format!("--reuid={uid}"), &format!("--regid={uid}"), "--clear-groups", "--"];
+        ["setpriv"].iter().chain(&become_him).chain(line).map(ToString::to_string).collect()
+    }
+
+    fn output(&self, line: &[&str]) -> Output {
+        let line = self.line(line);
+        Command::new(&line[0]).args(&line[1..]).output().unwrap()
+    }
+
+    #[track_caller]
+    fn run(&self, line: &[&str]) -> String {
+        let output = self.output(line);
+        assert!(output.status.success(), "{line:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+}
+
+/// Of a user of his own, as the limit counts all processes and threads that a user has. (Where there are nearly enough, it is the engine that has none.)
+#[test]
+fn too_few_processes_are_told_in_one_line() {
+    if skip() || !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: it takes root to become another user");
+        return;
+    }
+    let root = scratch();
+    let user = User::new(&root, 54_399);
+    user.run(&[&user.program, "format", &user.store]);
+    for limit in 1..=3 {
+        let line = user.line(&[&user.program, "mount", "-d", &user.store, &user.dir]);
+        let output = Command::new("prlimit").arg(format!("--nproc={limit}")).args(&line).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{limit}: {said}");
+        assert!(said.contains("limit on processes raised (ulimit -u"), "{limit}: {said}");
+        assert!(said.lines().all(|line| line.starts_with("cofs mount: ")), "{limit}: {said}");
+        assert!(!is_mounted(Path::new(&user.dir)), "{limit}");
+    }
+}
+
+/// As the user nobody, in a directory of its own: format, mount by fusermount3, work, unmount.
+#[test]
+fn an_ordinary_user_mounts_by_fusermount3() {
+    const NOBODY: u32 = 65_534;
+    let device = fs::metadata("/dev/fuse").map_or(0, |device| device.mode());
+    if skip() || !rustix::process::geteuid().is_root() || device & 0o006 != 0o006 {
+        eprintln!("skipped: needs root to become another user, and a /dev/fuse that users may open");
+        return;
+    }
+    let root = scratch();
+    let user = User::new(&root, NOBODY);
+    let User { program, store, dir, .. } = &user;
+    user.run(&[program, "format", store]);
+    // Without the helper, and with one that has no rights.
+    let helpers = root.path().join("helpers");
+    fs::create_dir(&helpers).unwrap();
+    for words in ["fusermount3 not found: install fuse3", "it must be set-user-id root"] {
+        let path = format!("PATH={}", helpers.display());
+        let refused = user.output(&["env", "-i", &path, program, "mount", store, dir]);
+        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert_eq!(refused.status.code(), Some(1), "{said}");
+        assert!(said.contains(words) && said.trim_end().lines().count() == 1, "{said}");
+        let found = Command::new("sh").args(["-c", "command -v fusermount3"]).output().unwrap();
+        let copy = helpers.join("fusermount3");
+        // By another process, see `put_program`.
+        let found = String::from_utf8(found.stdout).unwrap();
+        assert!(
+            Command::new("install").args(["-m", "755", found.trim()]).arg(&copy).status().unwrap().success()
+        );
+    }
+    user.run(&[program, "mount", "-d", store, dir]);
+    user.run(&["sh", "-c", &format!("head -c 1000000 /dev/zero > {dir}/large && echo small > {dir}/small")]);
+    assert_eq!(user.run(&["cat", &format!("{dir}/small")]), "small\n");
+    assert!(user.run(&[program, "status", dir]).contains("mounted"));
+    user.run(&[program, "umount", dir]);
+    user.run(&[program, "fsck", store]);
+
+    // Not by others: neither unmounted nor looked at, and said so.
+    run(&["mount", "-d", store, dir]);
+    let mounted = Mounted { store: store.clone(), dir: dir.into() };
+    for (line, words) in [
+        (&[program, "umount", dir][..], "was mounted by the user 0"),
+        (&[program, "umount", "--lazy", dir], "was mounted by the user 0"),
+        (&[program, "status", dir], "permission denied; do it as its owner or as root"),
+    ] {
+        let refused = user.output(line);
+        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert_eq!(refused.status.code(), Some(1), "{said}");
+        assert!(said.contains(words) && said.trim_end().lines().count() == 1, "{said}");
+    }
+    mounted.unmount();
+}
