@@ -426,10 +426,10 @@ fn a_store_on_a_full_file_system_opens() {
     commit(&open(&store), &changes(vec![put("k", "v")]));
     fill(small.path());
     let engine = open(&store);
-    assert!(!store.join("reserve").exists());
+    assert!(store.join("reserve").exists(), "opening has one of its own");
     commit(&engine, &changes(vec![delete("k")]));
     engine.sync().unwrap();
-    // What was given up is not for what grows.
+    // What there is is not for what grows.
     let grow = |number: u32| engine.commit(&changes(vec![put(number.to_be_bytes(), [0; 1000])]));
     assert_eq!(grow(0).unwrap_err().errno, Some(Errno::NOSPC.raw_os_error()));
     assert!(matches!(engine.stats().health, EngineHealth::Full(_)));
@@ -460,6 +460,45 @@ fn a_store_on_a_full_file_system_opens_again_and_again() {
         drop(engine);
         assert!(reserve_bytes() >= whole / 4, "{life}: {} of {whole}", reserve_bytes());
     }
+}
+
+/// The reserve was given up in a life before, and what the volume was full of took its space.
+#[test]
+fn a_full_store_without_its_reserve_opens_again_and_again_and_heals() {
+    let Some(small) = Small::mount() else {
+        eprintln!("skipped: mounting takes the superuser");
+        return;
+    };
+    let store = small.path().join("store");
+    commit(&open(&store), &changes(vec![put("k", "v")]));
+    fs::remove_file(store.join("reserve")).unwrap();
+    for life in 0..12_u8 {
+        // Whatever the one before has left.
+        fill(small.path());
+        let engine = open(&store);
+        assert_eq!(scan(&engine, b"life", b"lifes", 1000).len(), usize::from(life));
+        commit(&engine, &upkeep(vec![put(format!("life {life}"), [life])]));
+        if life % 3 == 0 {
+            commit(&engine, &changes(vec![delete("absent")]));
+        }
+        fill(small.path());
+        engine.sync().unwrap();
+        assert!(!store.join("reserve").exists());
+        assert!(fs::metadata(store.join("reserve-opening")).unwrap().len() > 200_000, "{life}");
+    }
+    let engine = open(&store);
+    commit(&engine, &changes(vec![delete("k")]));
+    fs::remove_file(small.path().join("ballast")).unwrap();
+    heals(|| engine.commit(&changes(vec![put("grows", "v")])).is_ok());
+    heals(|| store.join("reserve").exists());
+}
+
+#[test]
+fn nothing_is_preallocated_below_the_journal() {
+    let directory = store();
+    let settings = names(directory.path()).into_iter().rfind(|name| name.starts_with("OPTIONS-")).unwrap();
+    let settings = fs::read_to_string(directory.path().join(settings)).unwrap();
+    assert!(settings.contains("allow_fallocate=false"), "{settings}");
 }
 
 #[test]

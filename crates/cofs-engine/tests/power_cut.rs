@@ -59,7 +59,7 @@ fn copy(from: &Path) -> tempfile::TempDir {
     let to = tempfile::tempdir().unwrap();
     for file in fs::read_dir(from).unwrap() {
         let file = file.unwrap();
-        if file.file_name() == "reserve" {
+        if file.file_name().to_string_lossy().starts_with("reserve") {
             continue;
         }
         fs::copy(file.path(), to.path().join(file.file_name())).unwrap();

@@ -4,11 +4,12 @@ mod common;
 
 use std::{
     fs::{self, File},
+    io::{ErrorKind, Write},
     os::unix::fs::MetadataExt,
     process::Command,
 };
 
-use common::{Mounted, Small, cofs, format, path_str, run, scratch, skip};
+use common::{Mounted, Small, cofs, format, lives, path_str, run, scratch, skip, wait_for};
 
 #[test]
 fn the_kernel_does_not_write_to_another_fuse_file_system_for_us() {
@@ -153,4 +154,57 @@ fn a_store_on_a_full_file_system_is_mounted_and_emptied() {
         mounted.unmount();
         fs::remove_file(small.0.join("ballast")).unwrap();
     }
+}
+
+/// The volume's data have taken all that there was, what the engine had set aside for removals among it.
+#[test]
+fn a_volume_that_filled_up_is_mounted_again_and_again_and_heals() {
+    if skip() || !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: mounting a small file system takes root");
+        return;
+    }
+    let root = scratch();
+    let Some(small) = Small::on_loop(&root, 64 << 20) else {
+        eprintln!("skipped: no ext4 on a loop device");
+        return;
+    };
+    let store = small.0.join("store");
+    let reserve = store.join("meta/reserve");
+    let store = store.to_str().unwrap();
+    run(&["format", store]);
+    let mounted = Mounted::new(&root, store, &["-o", "norestart"]);
+    let append = |mounted: &Mounted| {
+        let mut file = File::options().append(true).create(true).open(mounted.path("large")).unwrap();
+        while file.write_all(&[1; 1 << 16]).is_ok() {}
+    };
+    fs::write(mounted.path("small"), "bytes").unwrap();
+    append(&mounted);
+    mounted.unmount();
+    fs::remove_file(&reserve).unwrap();
+    for life in 0..6 {
+        small.fill();
+        let mounted = Mounted::new(&root, store, &["-o", "norestart"]);
+        assert_eq!(fs::read(mounted.path("small")).unwrap(), b"bytes");
+        append(&mounted);
+        let refused = fs::write(mounted.path("new"), [1; 1 << 16]).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::StorageFull, "{refused}");
+        if life % 2 == 0 {
+            mounted.unmount();
+        } else {
+            let serves = lives::kill(&mounted.dir);
+            drop(mounted);
+            wait_for("the end of it", || !lives::is_alive(serves));
+        }
+    }
+    small.fill();
+    let mounted = Mounted::new(&root, store, &[]);
+    lives::kill(&mounted.dir);
+    wait_for("the next process", || fs::read(mounted.path("small")).is_ok_and(|bytes| bytes == b"bytes"));
+    fs::remove_file(mounted.path("large")).unwrap();
+    wait_for("room for a file", || fs::write(mounted.path("new"), [1; 1 << 16]).is_ok());
+    wait_for("the reserve", || reserve.exists());
+    mounted.unmount();
+    let mounted = Mounted::new(&root, store, &[]);
+    assert_eq!(fs::read(mounted.path("new")).unwrap(), [1; 1 << 16]);
+    mounted.unmount();
 }

@@ -10,8 +10,17 @@ use super::{
     reserve,
 };
 
-const WHOLE: [&str; 8] =
-    [MARKER, MARKER_NEW, CURRENT, manifest::NOTE, reserve::NAME, "IDENTITY", "LOCK", "LOG"];
+const WHOLE: [&str; 9] = [
+    MARKER,
+    MARKER_NEW,
+    CURRENT,
+    manifest::NOTE,
+    reserve::NAME,
+    reserve::OPENING_NAME,
+    "IDENTITY",
+    "LOCK",
+    "LOG",
+];
 const BEGINNINGS: [&str; 6] =
     [intake::NAME_PREFIX, doubt::PREFIX, NEW_PREFIX, "LOG.old.", "MANIFEST-", "OPTIONS-"];
 /// Of RocksDB's files that have a number for a name.

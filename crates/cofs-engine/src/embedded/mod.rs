@@ -194,7 +194,7 @@ impl EmbeddedEngine {
 
     fn disk_bytes(&self) -> u64 {
         let Ok(files) = std::fs::read_dir(&self.directory) else { return 0 };
-        let files = files.flatten().filter(|file| file.file_name() != reserve::NAME);
+        let files = files.flatten().filter(|file| !reserve::is_its(&file.file_name()));
         let sizes = files.filter_map(|file| file.metadata().ok());
         sizes.filter(|metadata| metadata.is_file()).map(|metadata| metadata.len()).sum()
     }

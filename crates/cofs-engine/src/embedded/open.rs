@@ -108,15 +108,19 @@ fn open_for_writing(
     let inherited = InheritedLogs::of(directory).map_err(|e| at(directory, &e))?;
     let poison = Arc::new(Poison::new());
     // First the database: its lock keeps others from the journal too.
-    let open = || {
+    let open = |rocksdb: &Options| {
         let db = doubt::opening(directory, || open_db(rocksdb, options), listed)?;
+        // Before anybody else takes it.
+        reserve::keep_for_opening(directory);
         let may_store = !options.journal_by_calls;
         Intake::open(directory, budget.segment_bytes, may_store, options.keys, Arc::clone(&poison))
             .map(|intake| (db, intake))
     };
-    let ((db, intake), given_up) = with_reserve(directory, open)?;
-    if let Some((why, bytes)) = given_up {
-        intake.opened_with_reserve(why, bytes);
+    let ((db, intake), given_up) = with_reserves(directory, rocksdb, open)?;
+    match given_up {
+        Some((why, GivenUp::ForOpening(bytes))) => intake.opened_without_room(why, bytes),
+        Some((why, GivenUp::Reserve(bytes))) => intake.opened_with_reserve(why, bytes),
+        None => {}
     }
     if found != Found::Store(VERSION) {
         write_marker(directory, VERSION).map_err(|e| at(directory, &e))?;
@@ -160,15 +164,20 @@ fn open_for_reading(
     Err(from_errno(text, Errno::BUSY).advise("unmount it first"))
 }
 
-/// Why the space set aside was given up, and its bytes.
-type GivenUp = (EngineError, u64);
+/// The space set aside that opening took, in bytes.
+enum GivenUp {
+    /// What is kept for that, which is there again.
+    ForOpening(u64),
+    Reserve(u64),
+}
 
-/// Opens a store; where there is no space left for that, with the space set aside.
-fn with_reserve<T>(
+/// Opens a store; where there is no space left for that, with the space set aside, and why.
+fn with_reserves<T>(
     directory: &Path,
-    open: impl Fn() -> Result<T, EngineError>,
-) -> Result<(T, Option<GivenUp>), EngineError> {
-    let error = match open() {
+    rocksdb: &Options,
+    open: impl Fn(&Options) -> Result<T, EngineError>,
+) -> Result<(T, Option<(EngineError, GivenUp)>), EngineError> {
+    let why = match open(rocksdb) {
         Err(error) if is_full(&error) => error,
         opened => {
             let opened = opened?;
@@ -176,8 +185,20 @@ fn with_reserve<T>(
             return Ok((opened, None));
         }
     };
-    let Some(bytes) = reserve::release(directory) else { return Err(error) };
-    open().map(|opened| (opened, Some((error, bytes))))
+    // What it replaces it removes before it returns, and not in the background: that space is taken back at once.
+    let mut rocksdb = rocksdb.clone();
+    rocksdb.set_avoid_unnecessary_blocking_io(false);
+    let for_opening = || reserve::release_for_opening(directory).map(GivenUp::ForOpening);
+    let reserve = || reserve::release(directory).map(GivenUp::Reserve);
+    for give_up in [&for_opening as &dyn Fn() -> _, &reserve] {
+        let Some(given_up) = give_up() else { continue };
+        match open(&rocksdb) {
+            Err(error) if is_full(&error) => {}
+            opened => return opened.map(|opened| (opened, Some((why, given_up)))),
+        }
+    }
+    reserve::keep_for_opening(directory);
+    Err(why)
 }
 
 /// By what a store is seen to change under a reader.

@@ -120,12 +120,19 @@ impl Budget {
 /// `tables_bytes`: the size of the tables that are there.
 pub(super) fn rocksdb_options(budget: &Budget, tables_bytes: u64) -> (Options, Cache) {
     let cache = Cache::new_hyper_clock_cache(budget.blocks_bytes, 0);
-    let mut options = Options::default();
+    let mut options = without_preallocation();
     set_log(&mut options);
     set_tables(&mut options, &cache, budget.filters_fit(tables_bytes));
     set_background(&mut options);
     set_opening(&mut options);
     (options, cache)
+}
+
+/// RocksDB sets space aside for a file that it writes, 4 MiB for a manifest and all that compaction may make for a table, and goes on
+/// where it gets less: on a nearly full file system it has then taken what the next file needs.
+fn without_preallocation() -> Options {
+    let options = Options::default().get_options_from_string("allow_fallocate=false");
+    options.unwrap_or_default() // RocksDB would have to have dropped the setting
 }
 
 /// Commits go through the journal of ours, and RocksDB's log and memtables stay empty. What an older version of the format

@@ -6,13 +6,16 @@
 //! something of it is a removal, it is given up: the space that removals set free comes back by writing tables, some of it by
 //! compaction. It is made again when there is room.
 //!
+//! While the store is open, others who write to the file system take what was given up: mostly the volume's own data, which lie on the
+//! same one. So there is a second, small one that nothing but opening gives up, before the first. What opening writes replaces what the one before
+//! wrote, so that it is taken back at once, before anybody uses the store: a full volume can be mounted again and again.
+//!
 //! All of it is best effort: a file system that can't set space aside is used without.
 
-use std::{fs::File, path::Path};
+use std::{ffi::OsStr, fs::File, io, os::unix::fs::OpenOptionsExt, path::Path};
 
 use rustix::{
-    fs::{FallocateFlags, StatVfs, fallocate, statvfs},
-    io::Errno,
+    fs::{FallocateFlags, OFlags, StatVfs, fallocate, statvfs},
     thread::{CapabilitySet, capabilities},
 };
 
@@ -25,9 +28,22 @@ const FREE_PART: u64 = 16;
 /// What a file may take besides its bytes, in the file system's own tables.
 const LEFT_BYTES: u64 = 16 << 10;
 
-pub(super) const NAME: &str = "reserve";
+/// What opening takes at most: RocksDB writes its settings, a log and a manifest anew, some 50 KB, before it removes the old ones. The manifest
+/// lists tables; of a file system full of nothing but them, it is this part.
+const OPENING_BYTES: u64 = 256 << 10;
+const MANIFEST_PART: u64 = 1 << 16;
+const MANIFEST_BYTES_MAX: u64 = 16 << 20;
+/// Less is not worth a try.
+const PIECE_BYTES: u64 = 4 << 10;
 
-/// Makes the reserve if it is not there: as much as the file system can spare now.
+pub(super) const NAME: &str = "reserve";
+pub(super) const OPENING_NAME: &str = "reserve-opening";
+
+pub(super) fn is_its(file: &OsStr) -> bool {
+    [NAME, OPENING_NAME].iter().any(|name| file == *name)
+}
+
+/// Makes the reserve if it is not there, or larger: as much as the file system can spare now.
 pub(super) fn make(directory: &Path) {
     set_aside(directory, 1);
 }
@@ -39,51 +55,82 @@ pub(super) fn restore(directory: &Path) {
 
 /// Sets space aside, at least so many bytes or all that there should be.
 fn set_aside(directory: &Path, bytes_min: u64) {
-    let path = directory.join(NAME);
-    if path.exists() {
-        return;
-    }
     let Ok(space) = statvfs(directory) else { return };
     let share = |blocks: u64, part: u64| blocks.saturating_mul(space.f_frsize) / part;
     let wanted = RESERVE_BYTES_MAX.min(share(space.f_blocks, PART)).max(1);
     let affordable = wanted.min(share(space.f_bavail, FREE_PART));
-    if affordable < bytes_min.min(wanted) {
-        return;
+    if affordable >= bytes_min.min(wanted) {
+        hold(&directory.join(NAME), affordable);
     }
-    make_of(&path, affordable);
 }
 
-fn make_of(path: &Path, bytes: u64) -> bool {
-    let made = try_make(path, bytes).is_ok();
-    if !made {
-        // Nothing is promised, and a half-made one is no use; the store works without.
+/// Sets so much aside in a file, with what that has already.
+fn hold(path: &Path, bytes: u64) -> bool {
+    let held = held_bytes(path);
+    let made = held >= bytes || try_hold(path, held, bytes - held).is_ok();
+    if !made && held == 0 {
+        // Nothing is promised, and an empty one is no use; the store works without.
         let _ = std::fs::remove_file(path);
     }
     made
 }
 
-fn try_make(path: &Path, bytes: u64) -> Result<(), Errno> {
-    let file = File::create_new(path).map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))?;
-    fallocate(&file, FallocateFlags::empty(), 0, bytes)
+fn try_hold(path: &Path, held: u64, more: u64) -> io::Result<()> {
+    // A FIFO in its place would be waited for.
+    let flags = (OFlags::NONBLOCK | OFlags::NOFOLLOW).bits().cast_signed();
+    let mut options = File::options();
+    let file = options.write(true).create(true).truncate(false).custom_flags(flags).open(path)?;
+    fallocate(&file, FallocateFlags::empty(), held, more).map_err(|errno| {
+        // Some file systems leave what they have got.
+        let _ = file.set_len(held);
+        errno.into()
+    })
+}
+
+fn held_bytes(path: &Path) -> u64 {
+    std::fs::metadata(path).map_or(0, |file| file.len())
 }
 
 /// Gives the space up; how many bytes, if there were any.
 pub(super) fn release(directory: &Path) -> Option<u64> {
-    let path = directory.join(NAME);
-    let bytes = std::fs::metadata(&path).ok()?.len();
+    give_up(&directory.join(NAME))
+}
+
+/// Gives up what only opening may have; how many bytes, if there were any.
+pub(super) fn release_for_opening(directory: &Path) -> Option<u64> {
+    give_up(&directory.join(OPENING_NAME))
+}
+
+fn give_up(path: &Path) -> Option<u64> {
+    let bytes = std::fs::metadata(path).ok()?.len();
     std::fs::remove_file(path).ok().map(|()| bytes)
 }
 
 /// Takes so much space back, if it is there; whether it was.
 pub(super) fn take_back(directory: &Path, bytes: u64) -> bool {
-    free_bytes(directory) >= bytes && make_of(&directory.join(NAME), bytes)
+    free_bytes(directory) >= bytes && hold(&directory.join(NAME), bytes)
 }
 
 /// Takes back so much, or nearly all that is left.
 pub(super) fn take_back_most(directory: &Path, bytes: u64) {
     let left = free_bytes(directory).saturating_sub(LEFT_BYTES);
     if left > 0 {
-        make_of(&directory.join(NAME), bytes.min(left));
+        hold(&directory.join(NAME), bytes.min(left));
+    }
+}
+
+/// Has what the next opening takes, or as much of it as there is.
+pub(super) fn keep_for_opening(directory: &Path) {
+    let Ok(space) = statvfs(directory) else { return };
+    let manifest_bytes =
+        (space.f_blocks.saturating_mul(space.f_frsize) / MANIFEST_PART).min(MANIFEST_BYTES_MAX);
+    let (path, bytes) = (directory.join(OPENING_NAME), OPENING_BYTES + manifest_bytes);
+    // What is told to be free is not what this user may have: root has more of ext4, others less where there are quotas. And what is not
+    // kept now is somebody else's by the next life.
+    let mut more = bytes.saturating_sub(held_bytes(&path));
+    while more >= PIECE_BYTES && held_bytes(&path) < bytes {
+        hold(&path, bytes.min(held_bytes(&path) + more));
+        more /= 2;
     }
 }
 
@@ -104,6 +151,26 @@ mod tests {
     use std::os::unix::fs::MetadataExt;
 
     use super::*;
+
+    #[test]
+    fn what_is_kept_for_opening_is_a_thing_of_its_own() {
+        let directory = tempfile::tempdir().unwrap();
+        let held = || held_bytes(&directory.path().join(OPENING_NAME));
+        keep_for_opening(directory.path());
+        let whole = held();
+        assert!((OPENING_BYTES..=OPENING_BYTES + MANIFEST_BYTES_MAX).contains(&whole));
+        make(directory.path());
+        assert!(release(directory.path()).is_some() && held() == whole, "that is the other one");
+        assert_eq!(release_for_opening(directory.path()), Some(whole));
+        assert_eq!(release_for_opening(directory.path()), None);
+        // Where only a part of it could be had, the rest follows.
+        assert!(hold(&directory.path().join(OPENING_NAME), 5000));
+        assert_eq!(held(), 5000);
+        keep_for_opening(directory.path());
+        let file = std::fs::metadata(directory.path().join(OPENING_NAME)).unwrap();
+        assert!(file.len() == whole && file.blocks() * 512 >= whole);
+        assert!(!hold(&directory.path().join(OPENING_NAME), u64::MAX >> 2) && held() == whole);
+    }
 
     fn is_there(directory: &Path) -> bool {
         directory.join(NAME).exists()

@@ -229,9 +229,27 @@ impl Small {
         Self(at)
     }
 
+    /// One of blocks on a disk; `None` where there are no loop devices.
+    pub fn on_loop(root: &TempDir, bytes: u64) -> Option<Self> {
+        let (at, image) = (root.path().join("small"), root.path().join("image"));
+        fs::create_dir(&at).unwrap();
+        fs::File::create(&image).unwrap().set_len(bytes).unwrap();
+        let done = |program: &str, options: &[&str], end: &[&Path]| {
+            Command::new(program)
+                .args(options)
+                .arg(&image)
+                .args(end)
+                .output()
+                .is_ok_and(|o| o.status.success())
+        };
+        let there = done("mkfs.ext4", &["-q", "-F"], &[]) && done("mount", &["-o", "loop"], &[&at]);
+        there.then_some(Self(at))
+    }
+
+    /// To the last block.
     pub fn fill(&self) {
-        let mut ballast = fs::File::create(self.0.join("ballast")).unwrap();
-        for bytes in [1 << 16, 4096] {
+        let mut ballast = fs::File::options().append(true).create(true).open(self.0.join("ballast")).unwrap();
+        for bytes in [1 << 16, 4096, 1024] {
             while io::Write::write_all(&mut ballast, &vec![1; bytes]).is_ok() {}
         }
     }

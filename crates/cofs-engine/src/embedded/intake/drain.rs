@@ -179,6 +179,7 @@ impl Intake {
             return; // Only a replay tells what is there.
         }
         self.leave_few_files(|layer| drain(layer, below, self.short.load(Ordering::Relaxed)).is_ok());
+        reserve::keep_for_opening(&self.directory);
         if let Some(bytes) = self.work.lock().space.given_up_bytes() {
             reserve::take_back_most(&self.directory, bytes);
         }
@@ -308,6 +309,7 @@ impl Intake {
     }
 
     fn got_on(&self, work: &mut Work) {
+        reserve::keep_for_opening(&self.directory);
         self.change_space(work, |space| space.got_on(|bytes| self.take_back(bytes)));
         if !work.space.is_short() {
             reserve::restore(&self.directory);

@@ -62,13 +62,18 @@ pub(super) use self::{
     memtable::Memtable,
     segment::NAME_PREFIX,
 };
-use super::{KeyShape, Poison, error::from_errno};
+use super::{
+    KeyShape, Poison,
+    error::{from_errno, is_full},
+};
 use crate::{Batch, Bytes, Change, EngineError, EngineHealth, Guard, Outcome};
 
 /// Files of the journal: one that is written, one that is made ready, and two that are drained.
 const SLOTS: u32 = 4;
 /// With fewer it does not work.
 const SLOTS_MIN: u32 = 2;
+/// The part of a segment that only what makes room may have while space is short: there may be no reserve for that, nor another segment.
+const KEPT_PART: u64 = 8;
 
 /// A segment and what it holds.
 struct Layer {
@@ -205,23 +210,39 @@ impl Intake {
         let preparing = |error: std::io::Error| recovery::failed("preparing", directory, &error);
         let mut found = recovery::read(directory, true, keys)?;
         let header = found.next();
-        let segment = Segment::prepare(directory, found.free_slot(), header, segment_bytes, may_store)
-            .map_err(preparing)?;
-        let stores = segment.is_mapped();
-        found.settle(directory)?;
+        let pool = Arc::<Pool>::default();
+        let slot = found.free_slot();
+        let prepared = Segment::prepare(directory, slot, header, segment_bytes, may_store).map_err(preparing);
+        let tail = match prepared {
+            Ok(segment) => {
+                found.settle(directory)?;
+                found.layers.push(Layer::new(segment, segment_bytes, keys, Arc::clone(&pool)));
+                found.newest = header.generation;
+                Tail::default()
+            }
+            Err(error) if is_full(&error) => {
+                found.go_on(directory, slot, segment_bytes, may_store).ok_or(error)?
+            }
+            Err(error) => return Err(error),
+        };
         if found.slots < SLOTS_MIN {
             // Two there must be, so that a file system that fills up later holds up nothing.
             let slot = found.free_slot();
             segment::allocate(directory, slot, segment_bytes).map_err(preparing)?;
             found.free.push(slot);
         }
-        let (slots, mut layers) = (found.slots, found.layers);
-        let pool = Arc::<Pool>::default();
-        layers.push(Layer::new(segment, segment_bytes, keys, Arc::clone(&pool)));
-        layers.reverse();
+        let (slots, layers): (_, Vec<_>) = (found.slots, found.layers.into_iter().rev().collect());
+        let stores = layers.first().is_some_and(|layer| layer.segment.is_mapped());
         let free = found.free.into_iter().map(|slot| Free { slot, generation: 0 }).collect();
-        let work = Work { free, slots, newest: header.generation, ..Work::default() };
-        Ok(Self { pool, stores, keys, ..Self::new(directory, segment_bytes, layers, work, poison, true) })
+        let work = Work { free, slots, newest: found.newest, ..Work::default() };
+        let mut intake = Self::new(directory, segment_bytes, layers, work, poison, true);
+        intake.writer.get_mut().tail = tail;
+        Ok(Self { pool, stores, keys, ..intake })
+    }
+
+    /// There was no space to open the store, but for so many bytes that are kept for that.
+    pub(super) fn opened_without_room(&self, why: EngineError, bytes: u64) {
+        self.change_space(&mut self.work.lock(), |space| space.opened_without_room(why, bytes));
     }
 
     /// There was no space to open the store, and the reserve, of so many bytes, was given up for that.
@@ -345,7 +366,12 @@ impl Intake {
         changes: &[Change],
         makes_room: bool,
     ) -> Result<(), EngineError> {
-        let fits = writer.tail.at + record.len() + Record::END_BYTES <= self.segment_bytes;
+        let kept_bytes = if makes_room || !self.short.load(Ordering::Relaxed) {
+            0
+        } else {
+            self.segment_bytes / KEPT_PART
+        };
+        let fits = writer.tail.at + record.len() + Record::END_BYTES + kept_bytes <= self.segment_bytes;
         if !fits && writer.tail.records > 0 {
             self.next_segment(writer, makes_room)?;
         }

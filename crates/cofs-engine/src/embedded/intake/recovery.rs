@@ -2,8 +2,16 @@
 //!
 //! The newest segment names the oldest that counts. From there on they are read in order, up to the first that was
 //! not ended: what stands behind it is either empty or what a power cut left behind a hole, and is not taken.
+//!
+//! Each life begins a segment: what a power cut left in the last one never follows what this life writes. Where there is no space for
+//! another, it goes on in that one, from which it is cleared first.
 
-use std::{io, path::Path, sync::Arc};
+use std::{
+    fs::{self, File},
+    io,
+    path::Path,
+    sync::Arc,
+};
 
 use rustix::io::Errno;
 
@@ -134,11 +142,26 @@ impl Found {
         }
     }
 
-    /// A file that no segment uses, and that nothing that may count stands in.
+    /// A file for the segment that goes on from here: nothing stands in it that counts, or that would if this one's header takes its place.
     pub(super) fn free_slot(&mut self) -> u32 {
-        self.free.pop().unwrap_or_else(|| {
+        self.void.pop().or_else(|| self.free.pop()).unwrap_or_else(|| {
             self.slots += 1;
             self.slots - 1
         })
+    }
+
+    /// Where there is no space for a segment in the file `slot`: goes on in the last one, behind its records. `None` where that has to
+    /// be followed by another, or where there would be nothing to drain: no file would become free.
+    pub(super) fn go_on(&self, directory: &Path, slot: u32, bytes: u64, may_store: bool) -> Option<Tail> {
+        let (tail, [_, .., last]) = (self.unended?, &self.layers[..]) else { return None };
+        if last.segment.header.generation != self.newest {
+            return None;
+        }
+        // It is new, or too short; and a header that may have got there must not stay.
+        match fs::remove_file(segment::path(directory, slot)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return None,
+            _ => File::open(directory).and_then(|directory| directory.sync_all()).ok()?,
+        }
+        last.segment.go_on(tail, bytes, may_store).ok().map(|()| tail)
     }
 }

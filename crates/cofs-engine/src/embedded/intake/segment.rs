@@ -36,6 +36,8 @@ const MAGIC: &[u8; 8] = b"cofsjrn1";
 const HEADER_BYTES: usize = 36;
 /// Where the records begin.
 const RECORDS_AT: u64 = 64;
+/// So much is looked at, and cleared, at a time.
+const CLEARED_BYTES: usize = 64 << 10;
 pub(in crate::embedded) const NAME_PREFIX: &str = "journal-";
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -160,6 +162,28 @@ impl Segment {
         Ok(Self { file, mapping: RwLock::new(None), slot, header, synced: AtomicBool::new(false) })
     }
 
+    /// Makes a file that was opened ready for more records behind `tail`. What stands there, which after a power cut may be records that
+    /// would count again behind others, is gone from stable storage when this returns.
+    pub(super) fn go_on(&self, tail: Tail, bytes: u64, may_store: bool) -> io::Result<()> {
+        let mut at = tail.at;
+        let mut piece = vec![0; CLEARED_BYTES];
+        loop {
+            let read = read_all_at(&self.file, at, &mut piece)?;
+            if read == 0 {
+                break;
+            }
+            // Where it is empty, and may be kept so without space, it stays as it is.
+            if piece[..read].iter().any(|byte| *byte != 0) {
+                piece.fill(0);
+                self.file.write_all_at(&piece[..read], at)?;
+            }
+            at += read as u64;
+        }
+        self.file.sync_data()?;
+        *self.mapping.write() = may_store.then(|| Mapping::new(&self.file, bytes)).flatten();
+        Ok(())
+    }
+
     pub(super) fn is_mapped(&self) -> bool {
         self.mapping.read().is_some()
     }
@@ -213,7 +237,7 @@ impl Segment {
     pub(super) fn replay(&self, mut commit: impl FnMut(Vec<Logged>)) -> io::Result<Replayed> {
         let len = self.file.metadata()?.len();
         let mut bytes = vec![0; usize::try_from(len).map_err(|_| io::ErrorKind::OutOfMemory)?];
-        let read = read_all_at(&self.file, &mut bytes)?;
+        let read = read_all_at(&self.file, 0, &mut bytes)?;
         let bytes = &bytes[..read];
         let mut tail = Tail::default();
         loop {
@@ -266,10 +290,10 @@ impl Default for Tail {
 }
 
 /// As far as the file goes: it may be shorter by now than it was said to be.
-fn read_all_at(file: &File, bytes: &mut [u8]) -> io::Result<usize> {
+fn read_all_at(file: &File, at: u64, bytes: &mut [u8]) -> io::Result<usize> {
     let mut read = 0;
     while read < bytes.len() {
-        match file.read_at(&mut bytes[read..], read as u64) {
+        match file.read_at(&mut bytes[read..], at + read as u64) {
             Ok(0) => break,
             Ok(count) => read += count,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}

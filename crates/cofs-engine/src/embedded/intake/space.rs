@@ -11,7 +11,8 @@
 //!
 //! While space is short, what grows is refused: the journal's rest is for what changes or removes something. Where what makes room
 //! finds no rest, the reserve is given up for it; and until it is back growth is refused although the drain gets on, or it would use up
-//! what is to make room. A store begins so, if it took the reserve to open it.
+//! what is to make room. A store begins so, if it took the reserve to open it; and it begins short where opening took what is kept for that
+//! alone, until there is as much again.
 //!
 //! Here is no file system: who calls says what came of it.
 
@@ -34,8 +35,11 @@ struct Short {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Reserve {
-    /// Nobody has asked for it.
-    Kept,
+    /// Nobody has asked for it. Where the store was opened without room, so many bytes must be free before the drain's getting on means that
+    /// there is some.
+    Kept {
+        room_bytes: u64,
+    },
     GivenUp {
         bytes: u64,
     },
@@ -47,6 +51,11 @@ impl Space {
     /// There was no space to open the store, and the reserve, of so many bytes, was given up for that.
     pub(super) fn opened_with_reserve(&mut self, why: EngineError, bytes: u64) {
         self.short = Some(Short { why, reserve: Reserve::GivenUp { bytes } });
+    }
+
+    /// There was no space to open the store, but for so many bytes that are kept for that.
+    pub(super) fn opened_without_room(&mut self, why: EngineError, bytes: u64) {
+        self.short = Some(Short { why, reserve: Reserve::Kept { room_bytes: bytes } });
     }
 
     pub(super) fn is_short(&self) -> bool {
@@ -74,7 +83,7 @@ impl Space {
     /// from going on.
     pub(super) fn wait(&mut self, makes_room: bool) -> Result<(), EngineError> {
         let Some(error) = &self.stuck else { return Ok(()) };
-        if !(makes_room && is_full(error) && self.reserve() == Reserve::Kept) {
+        if !(makes_room && is_full(error) && self.has_reserve()) {
             return Err(error.clone());
         }
         self.reserve_wanted = true;
@@ -93,7 +102,7 @@ impl Space {
         let mut at_once = false;
         if is_full(&error) {
             let mut reserve = self.reserve();
-            if wanted && reserve == Reserve::Kept {
+            if wanted && self.has_reserve() {
                 reserve = release().map_or(Reserve::Missing, |bytes| Reserve::GivenUp { bytes });
                 at_once = reserve != Reserve::Missing;
             }
@@ -108,14 +117,15 @@ impl Space {
         self.stuck = None;
         self.reserve_wanted = false;
         match self.reserve() {
-            Reserve::GivenUp { .. } => self.look_again(take_back),
-            Reserve::Kept | Reserve::Missing => self.short = None,
+            Reserve::GivenUp { .. } | Reserve::Kept { room_bytes: 1.. } => self.look_again(take_back),
+            Reserve::Kept { room_bytes: 0 } | Reserve::Missing => self.short = None,
         }
     }
 
-    /// There may be more room than before: a reserve that was given up is back if `take_back`, which is told its bytes, says so.
+    /// There may be more room than before: a reserve that was given up, or of which there must be so many bytes besides, is there if
+    /// `take_back`, which is told them, says so.
     pub(super) fn look_again(&mut self, take_back: impl FnOnce(u64) -> bool) {
-        if let Reserve::GivenUp { bytes } = self.reserve()
+        if let Reserve::GivenUp { bytes } | Reserve::Kept { room_bytes: bytes @ 1.. } = self.reserve()
             && take_back(bytes)
         {
             self.short = None;
@@ -125,12 +135,16 @@ impl Space {
     pub(super) fn given_up_bytes(&self) -> Option<u64> {
         match self.reserve() {
             Reserve::GivenUp { bytes } => Some(bytes),
-            Reserve::Kept | Reserve::Missing => None,
+            Reserve::Kept { .. } | Reserve::Missing => None,
         }
     }
 
+    fn has_reserve(&self) -> bool {
+        matches!(self.reserve(), Reserve::Kept { .. })
+    }
+
     fn reserve(&self) -> Reserve {
-        self.short.as_ref().map_or(Reserve::Kept, |short| short.reserve)
+        self.short.as_ref().map_or(Reserve::Kept { room_bytes: 0 }, |short| short.reserve)
     }
 }
 
@@ -254,6 +268,20 @@ mod tests {
         assert!(is_full(space.grow()));
         space.look_again(|bytes| bytes == BYTES);
         assert!(space.grow().is_ok());
+    }
+
+    #[test]
+    fn a_store_that_was_opened_without_room_refuses_growth_until_there_is_some_and_has_its_reserve() {
+        let mut space = Space::default();
+        space.opened_without_room(error(Errno::NOSPC), BYTES);
+        assert!(is_full(space.grow()) && space.given_up_bytes().is_none());
+        space.got_on(|bytes| bytes < BYTES);
+        assert!(is_full(space.grow()), "the drain got on without more room");
+        space.look_again(|bytes| bytes == BYTES);
+        assert!(space.grow().is_ok());
+        space.opened_without_room(error(Errno::NOSPC), BYTES);
+        give_up(&mut space);
+        assert_eq!(space.given_up_bytes(), Some(BYTES));
     }
 
     #[test]

@@ -60,11 +60,16 @@ impl World {
             .unwrap()
     }
 
+    /// Where there is no space for another segment, as there is none for so large a one.
+    fn open_without_space(&self) -> Result<Intake, EngineError> {
+        Intake::open(self.directory.path(), 1 << 60, true, KeyShape::default(), Arc::default())
+    }
+
     /// The journal's; the reserve lies beside them.
     fn files(&self) -> Vec<PathBuf> {
         let mut files: Vec<_> =
             fs::read_dir(self.directory.path()).unwrap().map(|file| file.unwrap().path()).collect();
-        files.retain(|file| !file.ends_with(reserve::NAME));
+        files.retain(|file| !file.file_name().is_some_and(reserve::is_its));
         files.sort();
         files
     }
@@ -187,7 +192,7 @@ fn a_drained_segment_is_used_again_and_replayed_no_more() {
 #[test]
 fn a_power_cut_leaves_a_prefix_that_holds_all_that_was_synced() {
     let mut rng = StdRng::seed_from_u64(1);
-    let (mut lost, mut rounds_with_holes) = (0, 0);
+    let (mut lost, mut rounds_with_holes, mut gone_on) = (0, 0, 0);
     for round in 0..200 {
         let mut world = World::new();
         let (mut number, mut synced) = (0, 0);
@@ -219,18 +224,96 @@ fn a_power_cut_leaves_a_prefix_that_holds_all_that_was_synced() {
             }
         }
         world.cut(&mut rng);
-        let left = prefix(&world.open());
+        // Where it is so, because there is no space for another segment, in the last one.
+        let opened = if round % 4 > 0 { world.open_without_space().ok() } else { None };
+        gone_on += u32::from(opened.is_some());
+        let intake = opened.unwrap_or_else(|| world.open());
+        let left = prefix(&intake);
         assert!((synced..=number).contains(&left), "round {round}: {left} of {number} left, {synced} synced");
         lost += number - left;
         // It goes on, and what was cut off does not come back.
-        let intake = world.open();
-        assert_eq!(prefix(&intake), left);
         commit(&intake, left + 1);
         drop(intake);
         assert_eq!(prefix(&world.open()), left + 1, "round {round}");
         rounds_with_holes += u32::from(left < number);
     }
     assert!(lost > 1000 && rounds_with_holes > 50, "too little was at stake: {lost}, {rounds_with_holes}");
+    assert!(gone_on > 5, "{gone_on}");
+}
+
+#[test]
+fn without_space_for_a_segment_lives_go_on_in_the_last() {
+    let world = World::new();
+    assert!(world.open_without_space().is_err());
+    for number in [1, 2] {
+        let intake = world.open();
+        assert_eq!(prefix(&intake), number - 1);
+        commit(&intake, number);
+    }
+    let files = world.files();
+    for number in 3..30 {
+        let intake = world.open_without_space().unwrap();
+        assert_eq!(prefix(&intake), number - 1);
+        commit(&intake, number);
+    }
+    assert_eq!(world.files(), files);
+    let mut intake = world.open();
+    assert_eq!(prefix(&intake), 29);
+    commit(&intake, 30);
+    drop(intake);
+    intake = world.open();
+    assert_eq!(prefix(&intake), 30);
+}
+
+/// What a power cut left behind a hole would follow what is written into that.
+#[test]
+fn what_stands_behind_the_last_record_does_not_count_when_it_is_gone_on_there() {
+    let world = World::new();
+    commit(&world.open(), 1);
+    let intake = world.open();
+    commit(&intake, 2);
+    let (hole, slot) = {
+        let writer = intake.writer.lock();
+        (writer.tail.at, writer.layer.as_ref().unwrap().segment.slot)
+    };
+    for number in 3..6 {
+        commit(&intake, number);
+    }
+    drop(intake);
+    let file = fs::File::options().write(true).open(segment::path(world.directory.path(), slot)).unwrap();
+    file.write_all_at(&[0xff; 64], hole).unwrap();
+    let intake = world.open_without_space().unwrap();
+    assert_eq!(prefix(&intake), 2);
+    commit(&intake, 3);
+    drop(intake);
+    assert_eq!(prefix(&world.open()), 3);
+}
+
+#[test]
+fn a_segment_that_was_made_ready_is_the_next_lifes() {
+    let mut world = World::new();
+    let intake = world.open();
+    world.make_ready(&intake);
+    commit(&intake, 1);
+    drop(intake);
+    commit(&world.open(), 2);
+    assert_eq!(world.files().len(), 2);
+    assert_eq!(prefix(&world.open()), 2);
+}
+
+#[test]
+fn what_makes_room_has_the_rest_of_the_journal_while_space_is_short() {
+    let world = World::new();
+    let intake = world.open();
+    intake.change_space(&mut intake.work.lock(), |space| {
+        space.failed(from_errno("draining", rustix::io::Errno::NOSPC), true, || None)
+    });
+    let upkeep = |number: u32| change(&intake, &[Change::put(number.to_be_bytes(), vec![1; 100])]);
+    let refused = (0..1000).find_map(|number| upkeep(number).err()).unwrap();
+    assert!(is_full(&refused), "{refused}");
+    for number in 0..SEGMENT_BYTES as u32 / 8 / 50 {
+        change(&intake, &[Change::delete(number.to_be_bytes())]).unwrap();
+    }
 }
 
 #[test]
