@@ -181,7 +181,7 @@ fn a_volume_that_filled_up_is_mounted_again_and_again_and_heals() {
     append(&mounted);
     mounted.unmount();
     fs::remove_file(&reserve).unwrap();
-    for life in 0..6 {
+    for life in 0..4 {
         small.fill();
         let mounted = Mounted::new(&root, store, &["-o", "norestart"]);
         assert_eq!(fs::read(mounted.path("small")).unwrap(), b"bytes");

@@ -16,6 +16,7 @@ use std::{ffi::OsStr, fs::File, io, os::unix::fs::OpenOptionsExt, path::Path};
 
 use rustix::{
     fs::{FallocateFlags, OFlags, StatVfs, fallocate, statvfs},
+    process::geteuid,
     thread::{CapabilitySet, capabilities},
 };
 
@@ -137,13 +138,15 @@ pub(super) fn keep_for_opening(directory: &Path) {
 /// What is free for this process. 0 if the file system does not tell.
 pub(super) fn free_bytes(directory: &Path) -> u64 {
     let effective = capabilities(None).map_or(CapabilitySet::empty(), |sets| sets.effective);
-    statvfs(directory).map_or(0, |space| free_blocks(&space, effective).saturating_mul(space.f_frsize))
+    let is_root = geteuid().is_root();
+    statvfs(directory)
+        .map_or(0, |space| free_blocks(&space, is_root, effective).saturating_mul(space.f_frsize))
 }
 
-/// Some file systems (ext4) keep a part for who has `CAP_SYS_RESOURCE`. Who has it in a user namespace of his own only does not
+/// Some file systems (ext4) keep a part for root, and for who has `CAP_SYS_RESOURCE`. Who is that in a user namespace of his own only does not
 /// count for them, but cannot be told from others here: for him this is too much by that part.
-fn free_blocks(space: &StatVfs, effective: CapabilitySet) -> u64 {
-    if effective.contains(CapabilitySet::SYS_RESOURCE) { space.f_bfree } else { space.f_bavail }
+fn free_blocks(space: &StatVfs, is_root: bool, effective: CapabilitySet) -> u64 {
+    if is_root || effective.contains(CapabilitySet::SYS_RESOURCE) { space.f_bfree } else { space.f_bavail }
 }
 
 #[cfg(test)]
@@ -180,9 +183,10 @@ mod tests {
     fn what_is_kept_for_root_is_free_for_root_only() {
         let mut space = statvfs("/").unwrap();
         (space.f_bfree, space.f_bavail) = (1000, 900);
-        let free = |effective: CapabilitySet| free_blocks(&space, effective);
+        let free = |effective: CapabilitySet| free_blocks(&space, false, effective);
         assert_eq!([CapabilitySet::SYS_RESOURCE, CapabilitySet::all()].map(free), [1000, 1000]);
         assert_eq!([CapabilitySet::empty(), CapabilitySet::SYS_ADMIN].map(free), [900, 900]);
+        assert_eq!(free_blocks(&space, true, CapabilitySet::empty()), 1000, "in a container, say");
     }
 
     #[test]
