@@ -366,11 +366,8 @@ impl Intake {
         changes: &[Change],
         makes_room: bool,
     ) -> Result<(), EngineError> {
-        let kept_bytes = if makes_room || !self.short.load(Ordering::Relaxed) {
-            0
-        } else {
-            self.segment_bytes / KEPT_PART
-        };
+        let may_have_all = makes_room || !self.short.load(Ordering::Relaxed);
+        let kept_bytes = if may_have_all { 0 } else { self.segment_bytes / KEPT_PART };
         let fits = writer.tail.at + record.len() + Record::END_BYTES + kept_bytes <= self.segment_bytes;
         if !fits && writer.tail.records > 0 {
             self.next_segment(writer, makes_room)?;

@@ -308,7 +308,10 @@ fn what_makes_room_has_the_rest_of_the_journal_while_space_is_short() {
     intake.change_space(&mut intake.work.lock(), |space| {
         space.failed(from_errno("draining", rustix::io::Errno::NOSPC), true, || None)
     });
-    let upkeep = |number: u32| change(&intake, &[Change::put(number.to_be_bytes(), vec![1; 100])]);
+    let upkeep = |number: u32| {
+        let changes = vec![Change::put(number.to_be_bytes(), vec![1; 100])];
+        intake.commit(&Batch { changes, upkeep: true, ..Batch::default() }, |_| Ok(true))
+    };
     let refused = (0..1000).find_map(|number| upkeep(number).err()).unwrap();
     assert!(is_full(&refused), "{refused}");
     for number in 0..SEGMENT_BYTES as u32 / 8 / 50 {
