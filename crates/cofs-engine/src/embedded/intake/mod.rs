@@ -72,6 +72,8 @@ use crate::{Batch, Bytes, Change, EngineError, EngineHealth, Guard, Outcome};
 const SLOTS: u32 = 4;
 /// With fewer it does not work.
 const SLOTS_MIN: u32 = 2;
+/// One for what an earlier process left, which may not be on stable storage.
+const COMMITS_BEFORE: u64 = 1;
 /// The part of a segment that only what makes room may have while space is short: there may be no reserve for that, nor another segment.
 const KEPT_PART: u64 = 8;
 
@@ -94,7 +96,7 @@ struct Writer {
     /// The layer that commits go to; none in a store opened for reading.
     layer: Option<Arc<Layer>>,
     tail: Tail,
-    /// Commits made, and one for what an earlier process left: that may not be on stable storage either.
+    /// Commits made, and those [before](COMMITS_BEFORE).
     commits: u64,
     /// A guard that holds: no commit has changed its key since it was checked.
     holds: Option<Guard>,
@@ -298,7 +300,7 @@ impl Intake {
             writer: Mutex::new(Writer {
                 layer,
                 tail: Tail::default(),
-                commits: 1,
+                commits: COMMITS_BEFORE,
                 holds: None,
                 unwritten: None,
             }),
@@ -307,8 +309,8 @@ impl Intake {
             work: Mutex::new(work),
             short: AtomicBool::new(false),
             changed: Condvar::new(),
-            committed: AtomicU64::new(1),
-            ticked: AtomicU64::new(1),
+            committed: AtomicU64::new(COMMITS_BEFORE),
+            ticked: AtomicU64::new(COMMITS_BEFORE),
             at_rest: AtomicBool::new(true),
             pace: Pace::default(),
             synced: Mutex::new(0),
@@ -366,7 +368,9 @@ impl Intake {
         changes: &[Change],
         makes_room: bool,
     ) -> Result<(), EngineError> {
-        let may_have_all = makes_room || !self.short.load(Ordering::Relaxed);
+        // The first is how a life begins: without it nobody could make room.
+        let is_first = writer.commits == COMMITS_BEFORE;
+        let may_have_all = makes_room || is_first || !self.short.load(Ordering::Relaxed);
         let kept_bytes = if may_have_all { 0 } else { self.segment_bytes / KEPT_PART };
         let fits = writer.tail.at + record.len() + Record::END_BYTES + kept_bytes <= self.segment_bytes;
         if !fits && writer.tail.records > 0 {

@@ -302,20 +302,25 @@ fn a_segment_that_was_made_ready_is_the_next_lifes() {
 }
 
 #[test]
-fn what_makes_room_has_the_rest_of_the_journal_while_space_is_short() {
+fn what_makes_room_and_the_first_of_a_life_have_the_rest_of_the_journal_while_space_is_short() {
     let world = World::new();
-    let intake = world.open();
-    intake.change_space(&mut intake.work.lock(), |space| {
-        space.failed(from_errno("draining", rustix::io::Errno::NOSPC), true, || None)
-    });
-    let upkeep = |number: u32| {
+    commit(&world.open(), 1);
+    let upkeep = |intake: &Intake, number: u32| {
         let changes = vec![Change::put(number.to_be_bytes(), vec![1; 100])];
         intake.commit(&Batch { changes, upkeep: true, ..Batch::default() }, |_| Ok(true))
     };
-    let refused = (0..1000).find_map(|number| upkeep(number).err()).unwrap();
-    assert!(is_full(&refused), "{refused}");
-    for number in 0..SEGMENT_BYTES as u32 / 8 / 50 {
-        change(&intake, &[Change::delete(number.to_be_bytes())]).unwrap();
+    commit(&world.open(), 2);
+    for life in 0..9 {
+        // As if there were no space for more than the segment that it goes on in.
+        let mut intake = if life == 0 { world.open() } else { world.open_without_space().unwrap() };
+        intake.segment_bytes = SEGMENT_BYTES;
+        intake.change_space(&mut intake.work.lock(), |space| {
+            space.failed(from_errno("draining", rustix::io::Errno::NOSPC), true, || None)
+        });
+        upkeep(&intake, 0).unwrap();
+        let refused = (0..1000).find_map(|number| upkeep(&intake, number).err()).unwrap();
+        assert!(is_full(&refused), "{refused}");
+        change(&intake, &[Change::delete(b"absent")]).unwrap();
     }
 }
 
