@@ -119,10 +119,10 @@ fn a_store_that_has_filled_its_file_system_takes_more_once_a_little_is_removed()
     };
     let engine = open(small.path());
     let mut rng = SmallRng::seed_from_u64(2);
-    let mut next = 0;
+    let mut next = 0_u64;
     let mut fill = |most: u64| {
         let from = next;
-        while next < from + most {
+        while next < from.saturating_add(most) {
             let put = engine.commit(&changes(vec![Change::put(key(next), value(&mut rng))]));
             if let Err(error) = put {
                 assert_eq!(error.errno, Some(Errno::NOSPC.raw_os_error()), "{error}");
