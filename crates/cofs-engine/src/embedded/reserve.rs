@@ -12,7 +12,16 @@
 //!
 //! All of it is best effort: a file system that can't set space aside is used without.
 
-use std::{ffi::OsStr, fs::File, io, os::unix::fs::OpenOptionsExt, path::Path};
+use std::{
+    ffi::OsStr,
+    fs::File,
+    io::{
+        self,
+        ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull},
+    },
+    os::unix::fs::OpenOptionsExt,
+    path::Path,
+};
 
 use rustix::{
     fs::{FallocateFlags, OFlags, StatVfs, fallocate, statvfs},
@@ -61,19 +70,22 @@ fn set_aside(directory: &Path, bytes_min: u64) {
     let wanted = RESERVE_BYTES_MAX.min(share(space.f_blocks, PART)).max(1);
     let affordable = wanted.min(share(space.f_bavail, FREE_PART));
     if affordable >= bytes_min.min(wanted) {
-        hold(&directory.join(NAME), affordable);
+        let _ = hold(&directory.join(NAME), affordable);
     }
 }
 
 /// Sets so much aside in a file, with what that has already.
-fn hold(path: &Path, bytes: u64) -> bool {
+fn hold(path: &Path, bytes: u64) -> io::Result<()> {
     let held = held_bytes(path);
-    let made = held >= bytes || try_hold(path, held, bytes - held).is_ok();
-    if !made && held == 0 {
-        // Nothing is promised, and an empty one is no use; the store works without.
-        let _ = std::fs::remove_file(path);
+    if held >= bytes {
+        return Ok(());
     }
-    made
+    try_hold(path, held, bytes - held).inspect_err(|_| {
+        if held == 0 {
+            // Nothing is promised, and an empty one is no use; the store works without.
+            let _ = std::fs::remove_file(path);
+        }
+    })
 }
 
 fn try_hold(path: &Path, held: u64, more: u64) -> io::Result<()> {
@@ -109,14 +121,14 @@ fn give_up(path: &Path) -> Option<u64> {
 
 /// Takes so much space back, if it is there; whether it was.
 pub(super) fn take_back(directory: &Path, bytes: u64) -> bool {
-    free_bytes(directory) >= bytes && hold(&directory.join(NAME), bytes)
+    free_bytes(directory) >= bytes && hold(&directory.join(NAME), bytes).is_ok()
 }
 
 /// Takes back so much, or nearly all that is left.
 pub(super) fn take_back_most(directory: &Path, bytes: u64) {
     let left = free_bytes(directory).saturating_sub(LEFT_BYTES);
     if left > 0 {
-        hold(&directory.join(NAME), bytes.min(left));
+        let _ = hold(&directory.join(NAME), bytes.min(left));
     }
 }
 
@@ -130,7 +142,10 @@ pub(super) fn keep_for_opening(directory: &Path) {
     // kept now is somebody else's by the next life.
     let mut more = bytes.saturating_sub(held_bytes(&path));
     while more >= PIECE_BYTES && held_bytes(&path) < bytes {
-        hold(&path, bytes.min(held_bytes(&path) + more));
+        let held = hold(&path, bytes.min(held_bytes(&path) + more));
+        if held.is_err_and(|error| !matches!(error.kind(), StorageFull | QuotaExceeded | FileTooLarge)) {
+            return;
+        }
         more /= 2;
     }
 }
@@ -167,12 +182,12 @@ mod tests {
         assert_eq!(release_for_opening(directory.path()), Some(whole));
         assert_eq!(release_for_opening(directory.path()), None);
         // Where only a part of it could be had, the rest follows.
-        assert!(hold(&directory.path().join(OPENING_NAME), 5000));
+        hold(&directory.path().join(OPENING_NAME), 5000).unwrap();
         assert_eq!(held(), 5000);
         keep_for_opening(directory.path());
         let file = std::fs::metadata(directory.path().join(OPENING_NAME)).unwrap();
         assert!(file.len() == whole && file.blocks() * 512 >= whole);
-        assert!(!hold(&directory.path().join(OPENING_NAME), u64::MAX >> 2) && held() == whole);
+        assert!(hold(&directory.path().join(OPENING_NAME), u64::MAX >> 2).is_err() && held() == whole);
     }
 
     fn is_there(directory: &Path) -> bool {
