@@ -66,7 +66,7 @@ impl<M: MetadataDriver> Cofs<M> {
     /// commits all the same: they may stay in memory.
     pub fn open(parts: VolumeParts<M>) -> FsResult<Self> {
         let metadata = Arc::new(parts.metadata);
-        let numbering = Numbering::open(metadata.as_ref(), &parts.placement, parts.options.read_only)?;
+        let numbering = Numbering::open(metadata.as_ref(), &parts.placement, parts.options.read_only);
         let (mut recovered, mut unlinked) = recovery::recover(metadata.as_ref(), &parts.placement)?;
         let inherited = Inherited::default();
         if parts.options.life > 0 {

@@ -9,7 +9,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use cofs_metadata::MetadataDriver;
 use cofs_placement::Placement;
 use cofs_types::{FsResult, ObjectId, PoolEnd, PoolId};
-use cofs_wait::run;
 
 use crate::Cofs;
 
@@ -17,17 +16,15 @@ use crate::Cofs;
 pub(crate) struct Numbering(Vec<(PoolId, AtomicU64)>);
 
 impl Numbering {
-    /// Tells the pools what is noted, before they give out a number, and notes what they know; with `look` nothing will be
-    /// given out.
-    pub(crate) fn open<M: MetadataDriver>(metadata: &M, placement: &Placement, look: bool) -> FsResult<Self> {
+    /// Tells the pools what is noted, before they give out a number; with `look` nothing will be given out.
+    pub(crate) fn open<M: MetadataDriver>(metadata: &M, placement: &Placement, look: bool) -> Self {
         let numbering = Self(placement.pool_ids().map(|pool| (pool, AtomicU64::new(0))).collect());
         if !look {
-            placement.noted(&metadata.pool_ends());
-            let ends = placement.ends();
-            run(metadata.note_pool_ends(&ends))?;
-            numbering.raise(&ends);
+            let noted = metadata.pool_ends();
+            placement.noted(&noted);
+            numbering.raise(&noted);
         }
-        Ok(numbering)
+        numbering
     }
 
     fn end(&self, pool: PoolId) -> Option<&AtomicU64> {

@@ -108,7 +108,10 @@ fn a_pool_as_it_was_left_goes_on_where_it_stopped() {
     let volume = world.mount();
     let next = write_files(&volume, "b", 1, 0);
     assert_eq!(object(&volume, next[0]).sequence(), last + 1);
-    let noted = cofs_metadata::MetadataDriver::pool_ends(volume.fs.metadata());
-    assert!(noted[0].end > last + 1 && !noted[0].closed, "{noted:?}");
+    let noted = |volume: &Volume| cofs_metadata::MetadataDriver::pool_ends(volume.fs.metadata())[0];
+    let in_use = noted(&volume);
+    assert!(in_use.end > last + 2, "{in_use:?}");
     volume.detach();
+    let closed = noted(&world.mount());
+    assert!(closed.end == last + 2 && closed.generation > in_use.generation, "{closed:?}");
 }

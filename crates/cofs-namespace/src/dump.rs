@@ -207,7 +207,7 @@ impl Loader<'_> {
         }
         self.totals.records += 1;
         if let Some(object) = line.names_object() {
-            let end = PoolEnd { pool: object.pool(), end: object.sequence() + 1, closed: false };
+            let end = PoolEnd { pool: object.pool(), end: object.sequence() + 1, generation: 0 };
             pool_ends::merge(&mut self.pool_ends, end);
         }
         self.labelled |= line.brings_label();

@@ -35,8 +35,8 @@ struct State {
     unjudged: Option<u64>,
     /// How far numbers were given out as the metadata know it, before the reservations were read.
     noted: Option<PoolEnd>,
-    /// A clean end stands in the file, and nothing after it.
-    closed: bool,
+    /// Of what stands in the file.
+    generation: u64,
 }
 
 pub struct Numbers {
@@ -57,9 +57,9 @@ impl Numbers {
         self.state.lock().noted = Some(noted);
     }
 
-    /// How far numbers may have been given out by now, and whether that is a clean end; `None` until the reservations are read.
-    pub fn end(&self) -> Option<(u64, bool)> {
-        Some(self.state.lock()).filter(|state| state.loaded).map(|state| (state.end, state.closed))
+    /// How far numbers may have been given out by now, and the generation of the reservations that say so; `None` until they are read.
+    pub fn end(&self) -> Option<(u64, u64)> {
+        Some(self.state.lock()).filter(|state| state.loaded).map(|state| (state.end, state.generation))
     }
 
     /// Reads the reservations, if that was not done.
@@ -80,12 +80,21 @@ impl Numbers {
                 raise(&mut found, noted, store)?;
             }
             let Reservation { look_from, end, boot, clean } = found.current();
+            let generation = found.generation();
             let mut state = self.state.lock();
             // After the pool was away for a while, what was reserved before holds.
             if !state.loaded {
                 let unsettled = (!clean && boot == self.boot && !boot.is_nil() && look_from < end)
                     .then_some(look_from..end);
-                *state = State { loaded: true, next: end, end, look_from, unsettled, ..State::default() };
+                *state = State {
+                    loaded: true,
+                    next: end,
+                    end,
+                    look_from,
+                    unsettled,
+                    generation,
+                    ..State::default()
+                };
             }
             Ok(found)
         })
@@ -126,7 +135,7 @@ impl Numbers {
         let mut state = self.state.lock();
         state.end = end;
         state.look_from = look_from;
-        state.closed = false;
+        state.generation = file.generation();
         Ok(())
     }
 
@@ -142,7 +151,7 @@ impl Numbers {
         }
         state.end = next;
         state.look_from = next;
-        state.closed = true;
+        state.generation = file.generation();
         Ok(())
     }
 
@@ -204,8 +213,10 @@ impl Numbers {
 /// Brings reservations that are older than what the metadata have `noted` up to that.
 fn raise(file: &mut ReservationFile, noted: PoolEnd, store: &dyn BackingStore) -> io::Result<()> {
     let found = file.current();
-    let Some(raised) = found.raised(noted) else { return Ok(()) };
-    file.write(store, raised)?;
+    if !file.is_older(noted) {
+        return Ok(());
+    }
+    file.raise(store, noted)?;
     tracing::warn!(
         pool = noted.pool.0,
         found.end,

@@ -164,7 +164,7 @@ impl Placement {
     /// How far numbers may have been given out by now, of the pools of which that is known.
     pub fn ends(&self) -> Vec<PoolEnd> {
         let end_of = |pool: &Pool| {
-            pool.numbers.end().map(|(end, closed)| PoolEnd { pool: pool.config.id, end, closed })
+            pool.numbers.end().map(|(end, generation)| PoolEnd { pool: pool.config.id, end, generation })
         };
         self.pools.iter().filter_map(end_of).collect()
     }

@@ -38,13 +38,11 @@ pub struct Reservation {
 }
 
 impl Reservation {
-    /// What is to stand there instead if the pool is older than the metadata, which have noted this: it was put back from
-    /// an older copy, or one without objects stands in its place. Nothing in its window can be told from what the metadata
-    /// name, so there is none, and numbers go on above both ends. `None` if it is not older.
-    pub fn raised(self, noted: PoolEnd) -> Option<Self> {
-        let is_older = self.end < noted.end || noted.closed && !self.clean;
+    /// What is to stand in the place of a pool's reservations that are older than the metadata. Nothing in their window can be told from
+    /// what the metadata name, so there is none, and numbers go on above both ends.
+    fn raised(self, noted: PoolEnd) -> Self {
         let end = self.end.max(noted.end);
-        is_older.then_some(Self { look_from: end, end, clean: true, ..self })
+        Self { look_from: end, end, clean: true, ..self }
     }
 }
 
@@ -93,6 +91,28 @@ impl ReservationFile {
 
     pub fn current(&self) -> Reservation {
         self.current
+    }
+
+    /// Rises with each that is written.
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// Whether the pool is older than the metadata, which have noted this: it was put back from an older copy, or one without objects
+    /// stands in its place.
+    pub fn is_older(&self, noted: PoolEnd) -> bool {
+        match noted.generation {
+            0 => self.current.end < noted.end,
+            generation => self.generation < generation,
+        }
+    }
+
+    /// Brings them up to that.
+    pub fn raise(&mut self, store: &dyn BackingStore, noted: PoolEnd) -> io::Result<()> {
+        let behind = noted.generation.saturating_sub(self.generation);
+        // The slot that counts is left alone.
+        self.generation += behind.next_multiple_of(2);
+        self.write(store, self.current.raised(noted))
     }
 
     /// Makes `next` durable. When this returns, its numbers may be used.
@@ -196,17 +216,39 @@ mod tests {
 
     #[test]
     fn numbers_go_on_above_those_that_the_metadata_name() {
-        let noted = |end, closed| PoolEnd { pool: PoolId(0), end, closed };
-        let of = |end, clean| Reservation { clean, ..reservation(end) };
-        let raised = |end| Some(Reservation { look_from: end, ..of(end, true) });
-        // Newer, or as new.
-        assert_eq!(of(100, false).raised(noted(90, false)), None);
-        assert_eq!(of(100, false).raised(noted(100, false)), None);
-        assert_eq!(of(100, true).raised(noted(100, true)), None);
-        // An older copy, an empty pool, and a copy of a pool that was in use.
-        assert_eq!(of(100, true).raised(noted(101, true)), raised(101));
-        assert_eq!(of(100, false).raised(noted(4097, false)), raised(4097));
-        assert_eq!(of(4097, false).raised(noted(100, true)), raised(4097));
+        let directory = tempfile::tempdir().unwrap();
+        let store = store(directory.path());
+        let noted = |end, generation| PoolEnd { pool: PoolId(0), end, generation };
+        ReservationFile::create(&store, Uuid::nil()).unwrap();
+        for generation in 0..5 {
+            let again = || ReservationFile::open(&store).unwrap();
+            let (found, end) = (again().generation(), again().current().end);
+            // As new, or newer, whatever the ends: it may have been closed since.
+            assert!((1..=found).all(|noted_at| !again().is_older(noted(end + 50, noted_at))));
+            // A dump tells nothing else.
+            assert!(again().is_older(noted(end + 1, 0)) && !again().is_older(noted(end, 0)));
+            let newer = noted(end + 100, found + generation);
+            assert_eq!(again().is_older(newer), generation > 0);
+            let mut file = again();
+            file.raise(&store, newer).unwrap();
+            assert_eq!(
+                again().current(),
+                Reservation { look_from: end + 100, clean: true, ..file.current() }
+            );
+            assert_eq!(again().current().end, end + 100);
+            assert!(!again().is_older(newer));
+            // Had the write been torn, the slot before would count.
+            let slot = again().generation() % 2 * SLOT_STRIDE_BYTES;
+            let torn = std::fs::File::options().write(true).open(directory.path().join(FILE)).unwrap();
+            torn.write_all_at(&[0; 8], slot).unwrap();
+            assert_eq!(again().current().end, end);
+            again().raise(&store, newer).unwrap();
+        }
+        let mut file = ReservationFile::open(&store).unwrap();
+        let high = Reservation { end: 1 << 40, ..file.current() };
+        file.write(&store, high).unwrap();
+        file.raise(&store, noted(5, file.generation() + 1)).unwrap();
+        assert_eq!(file.current().end, 1 << 40);
     }
 
     proptest! {

@@ -20,8 +20,8 @@ pub struct PoolEnd {
     pub pool: PoolId,
     /// No object from this sequence number on was ever handed out.
     pub end: u64,
-    /// The pool was closed in order since, and says the same.
-    pub closed: bool,
+    /// Of the pool's reservations that say so: it rises with each that is written. 0 if it is not known.
+    pub generation: u64,
 }
 
 /// An inode's number: `partition << 48 | sequence`. It is the FUSE node id, `st_ino` and the body of

@@ -99,7 +99,7 @@ fn a_dump_loads_to_the_same_volume() {
     assert_eq!(Checker::new(&again).check().unwrap().problems, []);
     let ns = Namespace::open(Arc::new(again), Arc::new(Closed)).unwrap();
     // Behind the last object that is named.
-    assert_eq!(ns.pool_ends(), [PoolEnd { pool: PoolId(0), end: 6, closed: false }]);
+    assert_eq!(ns.pool_ends(), [PoolEnd { pool: PoolId(0), end: 6, generation: 0 }]);
     let found = ns.lookup(&Credentials::ROOT, InodeId::ROOT, Name::new(b"\xff").unwrap()).unwrap();
     assert!(found.writing);
 }

@@ -10,8 +10,8 @@ impl Namespace {
         self.pool_ends.noted()
     }
 
-    /// Notes how far numbers were given out: to be called before an object from the noted end on is named, and as a pool is
-    /// closed in order, which alone lowers an end. Nothing is committed if nothing differs.
+    /// Notes how far numbers were given out: to be called before an object from the noted end on is named, and when a pool was
+    /// closed in order. Nothing is committed if nothing differs.
     pub fn note_pool_ends(&self, ends: &[PoolEnd]) -> FsResult<()> {
         self.pool_ends.note(&self.store, ends)
     }

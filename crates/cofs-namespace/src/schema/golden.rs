@@ -75,8 +75,8 @@ fn full_inode() -> Inode {
 
 fn pool_ends() -> [PoolEnd; 2] {
     [
-        PoolEnd { pool: PoolId(0), end: 300, closed: true },
-        PoolEnd { pool: PoolId(2), end: 4097, closed: false },
+        PoolEnd { pool: PoolId(0), end: 300, generation: 7 },
+        PoolEnd { pool: PoolId(2), end: 4097, generation: 0 },
     ]
 }
 

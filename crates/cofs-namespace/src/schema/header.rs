@@ -102,10 +102,8 @@ pub fn decode_number(value: &[u8]) -> FsResult<u64> {
 /// How far each pool's numbers were given out. `ends` ascend by pool.
 pub fn encode_pool_ends(ends: &[PoolEnd]) -> Vec<u8> {
     let mut out = vec![VERSION];
-    for PoolEnd { pool, end, closed } in ends {
-        put_number(&mut out, pool.0.into());
-        put_number(&mut out, *end);
-        out.push(u8::from(*closed));
+    for PoolEnd { pool, end, generation } in ends {
+        [pool.0.into(), *end, *generation].into_iter().for_each(|number| put_number(&mut out, number));
     }
     out
 }
@@ -115,12 +113,12 @@ pub fn decode_pool_ends(value: &[u8]) -> FsResult<Vec<PoolEnd>> {
     let mut ends: Vec<PoolEnd> = Vec::new();
     while !reader.is_at_end() {
         let pool = u16::try_from(reader.number()?).map(PoolId).map_err(|_| reader.corrupt())?;
-        let (end, closed) = (reader.number()?, reader.byte()?);
+        let (end, generation) = (reader.number()?, reader.number()?);
         let ascends = ends.last().is_none_or(|last| last.pool < pool);
-        if !ascends || ObjectId::from_parts(pool, end).is_none() || closed > 1 {
+        if !ascends || ObjectId::from_parts(pool, end).is_none() {
             return Err(reader.corrupt());
         }
-        ends.push(PoolEnd { pool, end, closed: closed == 1 });
+        ends.push(PoolEnd { pool, end, generation });
     }
     Ok(ends)
 }

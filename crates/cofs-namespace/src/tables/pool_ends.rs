@@ -6,9 +6,12 @@
 //! Invariants:
 //! - no commit names an object from a pool's noted end on: before it comes, a commit of its own notes how far the pool has
 //!   reserved numbers. What survives a crash is a prefix of the commits, so whoever is named is below the end that survives;
-//! - an end falls only when the pool is closed in order, to the first number that was not given out.
+//! - what a pool has reserved later replaces what it had reserved before. So an end falls only when the pool is closed in order, to the first
+//!   number that was not given out.
 //!
 //! Volumes of older cofs have no such record: nothing is known of their pools.
+
+use std::cmp::Ordering;
 
 use cofs_engine::Change;
 use cofs_types::{FsResult, PoolEnd};
@@ -58,9 +61,11 @@ pub fn merge(ends: &mut Vec<PoolEnd>, end: PoolEnd) {
     match ends.binary_search_by_key(&end.pool, |known| known.pool) {
         Err(at) => ends.insert(at, end),
         Ok(at) => {
-            if let Some(known) = ends.get_mut(at) {
-                let least = if end.closed { 0 } else { known.end };
-                *known = PoolEnd { end: end.end.max(least), ..end };
+            let Some(known) = ends.get_mut(at) else { return };
+            match known.generation.cmp(&end.generation) {
+                Ordering::Less => *known = end,
+                Ordering::Equal => known.end = known.end.max(end.end),
+                Ordering::Greater => {}
             }
         }
     }

@@ -86,19 +86,18 @@ fn a_number_of_files_that_a_crash_left_behind_is_no_error_and_a_repair_counts_an
 }
 
 #[test]
-fn the_ends_of_the_pools_are_remembered_and_fall_only_when_they_are_closed() {
+fn the_ends_of_the_pools_are_remembered_as_they_were_reserved_last() {
     let w = World::new();
-    let end = |pool, end, closed| PoolEnd { pool: PoolId(pool), end, closed };
+    let end = |pool, end, generation| PoolEnd { pool: PoolId(pool), end, generation };
     let again = || Namespace::open(w.engine.clone(), w.opens.clone()).unwrap();
     let ns = again();
     assert_eq!(ns.pool_ends(), []);
-    ns.note_pool_ends(&[end(3, 4097, false)]).unwrap();
-    ns.note_pool_ends(&[end(1, 9, false), end(3, 50, false)]).unwrap();
+    ns.note_pool_ends(&[end(3, 50, 0)]).unwrap();
+    ns.note_pool_ends(&[end(3, 4097, 5)]).unwrap();
+    // From before.
+    ns.note_pool_ends(&[end(1, 9, 2), end(3, 50, 4)]).unwrap();
     let ns = again();
-    assert_eq!(ns.pool_ends(), [end(1, 9, false), end(3, 4097, false)]);
-    ns.note_pool_ends(&[end(3, 60, true)]).unwrap();
-    let ns = again();
-    assert_eq!(ns.pool_ends(), [end(1, 9, false), end(3, 60, true)]);
-    ns.note_pool_ends(&[end(3, 60, false)]).unwrap();
-    assert_eq!(again().pool_ends(), [end(1, 9, false), end(3, 60, false)]);
+    assert_eq!(ns.pool_ends(), [end(1, 9, 2), end(3, 4097, 5)]);
+    ns.note_pool_ends(&[end(3, 60, 6)]).unwrap();
+    assert_eq!(again().pool_ends(), [end(1, 9, 2), end(3, 60, 6)]);
 }
