@@ -80,8 +80,10 @@ impl Numbers {
                 raise(&mut found, noted, store)?;
             }
             let Reservation { look_from, end, boot, clean } = found.current();
-            let generation = found.generation();
             let mut state = self.state.lock();
+            // Older ones may have been put back meanwhile.
+            found.go_on_after(state.generation);
+            let generation = found.generation();
             // After the pool was away for a while, what was reserved before holds.
             if !state.loaded {
                 let unsettled = (!clean && boot == self.boot && !boot.is_nil() && look_from < end)
@@ -247,7 +249,11 @@ mod tests {
         std::fs::write(&path, older).unwrap();
         era.end();
         assert_eq!(take(&numbers), 3);
+        let before = numbers.end().unwrap().1;
         numbers.close(&store).unwrap();
+        assert!(
+            numbers.end().unwrap().1 > before && ReservationFile::open(&store).unwrap().generation() > before
+        );
         assert_eq!(take(&Numbers::new(Uuid::nil(), era)), 4);
     }
 }

@@ -109,10 +109,14 @@ impl ReservationFile {
 
     /// Brings them up to that.
     pub fn raise(&mut self, store: &dyn BackingStore, noted: PoolEnd) -> io::Result<()> {
-        let behind = noted.generation.saturating_sub(self.generation);
-        // The slot that counts is left alone.
-        self.generation += behind.next_multiple_of(2);
+        self.go_on_after(noted.generation);
         self.write(store, self.current.raised(noted))
+    }
+
+    /// What is written next will be younger than `generation`.
+    pub fn go_on_after(&mut self, generation: u64) {
+        // The slot that counts is left alone.
+        self.generation += generation.saturating_sub(self.generation).next_multiple_of(2);
     }
 
     /// Makes `next` durable. When this returns, its numbers may be used.

@@ -111,7 +111,7 @@ pub fn encode_pool_ends(ends: &[PoolEnd]) -> Vec<u8> {
 pub fn decode_pool_ends(value: &[u8]) -> FsResult<Vec<PoolEnd>> {
     let mut reader = Reader::versioned(value, VERSION, "header pool ends")?;
     let mut ends: Vec<PoolEnd> = Vec::new();
-    while !reader.is_at_end() {
+    while !reader.is_empty() {
         let pool = u16::try_from(reader.number()?).map(PoolId).map_err(|_| reader.corrupt())?;
         let (end, generation) = (reader.number()?, reader.number()?);
         let ascends = ends.last().is_none_or(|last| last.pool < pool);

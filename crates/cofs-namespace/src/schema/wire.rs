@@ -122,10 +122,6 @@ impl<'a> Reader<'a> {
         std::mem::take(&mut self.rest.0)
     }
 
-    pub fn is_at_end(&self) -> bool {
-        self.rest.0.is_empty()
-    }
-
     /// Nothing may be left.
     pub fn end(self) -> FsResult<()> {
         if self.is_empty() { Ok(()) } else { Err(self.corrupt()) }
