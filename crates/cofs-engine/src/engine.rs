@@ -186,5 +186,10 @@ pub trait Engine: Send + Sync + 'static {
     /// Puts everything committed so far on stable storage.
     fn sync(&self) -> Result<(), EngineError>;
 
+    /// Whether there is space for what adds something, as far as is known; waits for nobody.
+    fn takes_more(&self) -> bool {
+        true
+    }
+
     fn stats(&self) -> EngineStats;
 }

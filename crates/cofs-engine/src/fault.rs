@@ -237,6 +237,10 @@ impl Engine for FaultEngine {
         }
     }
 
+    fn takes_more(&self) -> bool {
+        self.poison.lock().is_none() && self.inner.takes_more()
+    }
+
     fn stats(&self) -> EngineStats {
         let health = self.poison.lock().clone().map(EngineHealth::Failed);
         let stats = self.inner.stats();

@@ -163,6 +163,10 @@ impl Engine for OverlayEngine {
         Ok(())
     }
 
+    fn takes_more(&self) -> bool {
+        self.below.takes_more()
+    }
+
     fn stats(&self) -> EngineStats {
         let below = self.below.stats();
         EngineStats { memory_bytes: below.memory_bytes + self.above.read().bytes as u64, ..below }

@@ -78,5 +78,7 @@ pub trait MetadataDriver: Send + Sync + 'static {
     /// The last call: everything is committed and synced.
     fn close(&self) -> impl Future<Output = FsResult<()>> + Send;
     fn files(&self) -> u64;
+    /// Whether there is space for what adds something; waits for nobody.
+    fn takes_more(&self) -> bool;
     fn engine_stats(&self) -> EngineStats;
 }

@@ -233,6 +233,9 @@ impl MetadataDriver for LocalDriver {
     fn files(&self) -> u64 {
         self.local.namespace.files()
     }
+    fn takes_more(&self) -> bool {
+        self.local.namespace.takes_more()
+    }
     fn engine_stats(&self) -> EngineStats {
         self.local.namespace.engine_stats()
     }

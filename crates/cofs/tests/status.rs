@@ -108,6 +108,36 @@ fn free_space_falls_by_what_is_written_and_rises_by_what_is_removed() {
     mounted.unmount();
 }
 
+/// The pool has space enough, which nobody could use.
+#[test]
+fn where_the_metadata_have_no_space_there_is_none() {
+    if skip() || !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: mounting a small file system takes root");
+        return;
+    }
+    let root = scratch();
+    let small = Small::mount(&root);
+    let (store, meta) = (path_str(&root, "store"), small.0.join("meta"));
+    run(&["format", &store, "--meta", meta.to_str().unwrap()]);
+    let mounted = Mounted::new(&root, &store, &[]);
+    let space = || statvfs(&mounted.dir).unwrap();
+    let has_room = || {
+        let space = space();
+        assert_eq!(space.f_bavail > 0, space.f_ffree > 0);
+        space.f_bavail > 0
+    };
+    assert!(has_room());
+    small.fill();
+    let new = (0..1 << 20).find(|at| File::create(mounted.path(&format!("{at}"))).is_err()).unwrap();
+    wait_for("there is no space", || !has_room());
+    assert_eq!(status(&mounted.dir)["engine"]["health"], "full");
+    assert!(space().f_bfree > 0 && files(&space()) > new);
+    fs::remove_file(small.0.join("ballast")).unwrap();
+    wait_for("there is space", has_room);
+    File::create(mounted.path("new")).unwrap();
+    mounted.unmount();
+}
+
 #[test]
 fn the_figures_of_status_follow_what_is_done() {
     if skip() {

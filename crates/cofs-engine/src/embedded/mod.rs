@@ -327,6 +327,10 @@ impl Engine for EmbeddedEngine {
         self.intake.sync(|| self.check_writable())
     }
 
+    fn takes_more(&self) -> bool {
+        self.intake.takes_more()
+    }
+
     fn stats(&self) -> EngineStats {
         let (cache_hits, cache_misses) = self.records.hits_and_misses();
         let (intake_bytes, intake_keys) = self.intake.bytes_and_keys();

@@ -33,6 +33,11 @@ impl<M: MetadataDriver> Cofs<M> {
             space.blocks_free += pool.space.free_bytes / BLOCK_BYTES;
             space.blocks_available += pool.space.available_bytes / BLOCK_BYTES;
         }
+        if !self.metadata.takes_more() {
+            // What the pools have is of no use to anybody.
+            space.blocks_available = 0;
+            (space.files, space.files_free) = (space.files - space.files_free, 0);
+        }
         Ok(space)
     }
 

@@ -57,6 +57,11 @@ impl Namespace {
         self.store.files()
     }
 
+    /// Whether the engine has space for what adds something.
+    pub fn takes_more(&self) -> bool {
+        self.store.takes_more()
+    }
+
     pub fn engine_stats(&self) -> EngineStats {
         self.store.stats()
     }

@@ -154,6 +154,10 @@ impl Store {
         self.closed.store(true, Ordering::Release);
     }
 
+    pub fn takes_more(&self) -> bool {
+        self.engine.takes_more()
+    }
+
     pub fn stats(&self) -> EngineStats {
         self.engine.stats()
     }

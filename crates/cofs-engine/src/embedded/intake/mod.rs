@@ -252,6 +252,11 @@ impl Intake {
         self.change_space(&mut self.work.lock(), |space| space.opened_with_reserve(why, bytes));
     }
 
+    /// Without a lock: the drain may hold that while it waits for the file system.
+    pub(super) fn takes_more(&self) -> bool {
+        !self.short.load(Ordering::Relaxed) && self.poison.get().is_none()
+    }
+
     pub(super) fn health(&self) -> EngineHealth {
         if let Some(error) = self.poison.get() {
             return EngineHealth::Failed(error.clone());
