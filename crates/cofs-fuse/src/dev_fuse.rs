@@ -37,6 +37,7 @@ use crate::{
     abi::{self, InHeader, OutHeader},
     dispatch::{Answer, Frame, Service},
     executor::{Home, Polled, Pool, Rest, Task, become_worker},
+    idle::{Gauge, Vigil},
     memory::{self, PAGE_BYTES, Pages},
     reply::{Body, SHORT_BYTES, Short},
     request::Message,
@@ -301,6 +302,7 @@ async fn serve_requests<F: FileSystem>(
     device: Device,
     mut buffer: Buffer,
     mut pace: Pace,
+    mut gauge: Gauge,
     rest: Rest,
 ) {
     loop {
@@ -308,6 +310,7 @@ async fn serve_requests<F: FileSystem>(
         if !buffer.receive(&device, &mut pace) {
             return;
         }
+        gauge.count();
         if let Some(answer) = service.serve(&mut buffer).await {
             buffer.send(&device, &answer);
         }
@@ -368,6 +371,7 @@ pub(crate) struct DevFuse<F> {
     first: Mutex<Option<Seat>>,
     /// See [`Pace::Unhurried`].
     unhurried: bool,
+    vigil: Option<Arc<Vigil>>,
     tasks: Arc<Tasks>,
 }
 
@@ -381,12 +385,18 @@ impl<F: FileSystem> DevFuse<F> {
     ) -> io::Result<Self> {
         let first = Mutex::new(Some(Seat::new(&device, transfer_bytes)?));
         let (tasks_max, tasks) = (tasks_max(cpus(), transfer_bytes), Arc::default());
-        Ok(Self { service, device, pool, transfer_bytes, tasks_max, first, unhurried: false, tasks })
+        let (unhurried, vigil) = (false, None);
+        Ok(Self { service, device, pool, transfer_bytes, tasks_max, first, unhurried, vigil, tasks })
     }
 
     /// For a connection whose requests come another way.
     pub fn unhurried(self) -> Self {
         Self { unhurried: true, ..self }
+    }
+
+    /// Traffic is told to `vigil`.
+    pub fn watched(self, vigil: Option<Arc<Vigil>>) -> Self {
+        Self { vigil, ..self }
     }
 
     /// Serves with this many threads until the mount is gone and every request taken has been answered; with fewer, where
@@ -462,8 +472,9 @@ impl<F: FileSystem> DevFuse<F> {
         if self.unhurried && device.set_nonblocking()? {
             pace = Pace::Unhurried { latest: None };
         }
+        let gauge = Gauge::of_reader(self.vigil.clone());
         let rest = Rest::default();
-        let work = serve_requests(self.service.clone(), device, buffer, pace, rest.clone());
+        let work = serve_requests(self.service.clone(), device, buffer, pace, gauge, rest.clone());
         Ok(Task::new(&self.pool, self.tasks.clone(), index, rest, Box::pin(work)))
     }
 

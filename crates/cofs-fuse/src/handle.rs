@@ -44,6 +44,8 @@ pub struct MountReport {
     pub threads: usize,
     /// Whether workers give way on a busy client's CPU, so that it stays there; or why not.
     pub stacking: Result<(), String>,
+    /// Whether idle CPUs poll instead of halting while requests come; or why not.
+    pub polling: Result<(), String>,
     /// Largest READ or WRITE.
     pub transfer_bytes: usize,
 }

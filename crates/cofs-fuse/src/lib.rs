@@ -9,12 +9,14 @@
 //! ones included. `docs/design/fuse.md` tells which features are asked of the kernel and why.
 
 pub mod abi;
+mod alarm;
 mod dev_fuse;
 mod dispatch;
 mod errno;
 mod executor;
 mod forgets;
 mod handle;
+mod idle;
 mod interrupt;
 mod memory;
 mod mount;
@@ -30,6 +32,7 @@ mod translate;
 mod uring;
 
 pub use handle::{Handover, Mount, MountReport, mount, mount_handing_on, resume};
+pub use idle::IdleCpus;
 pub use mount::{MountError, MountOptions, Transport, Unmount, check, unmount};
 pub use negotiate::Settled;
 pub use resent::Resent;

@@ -30,7 +30,7 @@ use rustix::{
 };
 
 pub use self::error::MountError;
-use crate::passthrough::privileged;
+use crate::{idle::IdleCpus, passthrough::privileged};
 
 const DEVICE: &str = "/dev/fuse";
 /// Its major and minor number (`MISC_MAJOR`, `FUSE_MINOR` in `linux/miscdevice.h`).
@@ -89,6 +89,8 @@ pub struct MountOptions {
     pub handles: bool,
     /// Workers may give way to busy clients on their CPUs (io_uring; needs `CAP_SYS_NICE`).
     pub stacking: bool,
+    /// What idle CPUs do while requests come (PM QoS: needs write access to `/dev/cpu_dma_latency`).
+    pub idle_cpus: IdleCpus,
     /// Names of this process's threads that work in the background. They give way too while workers do: an ordinary thread would
     /// starve those.
     pub background: Vec<String>,
@@ -130,6 +132,7 @@ impl Default for MountOptions {
             handles: true,
             stacked_below: false,
             stacking: true,
+            idle_cpus: IdleCpus::Auto,
             background: Vec::new(),
             over_network: false,
             survives: false,

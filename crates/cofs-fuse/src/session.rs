@@ -16,6 +16,7 @@ use crate::{
     dispatch::Service,
     executor::Pool,
     handle::MountReport,
+    idle::{IdleCpus, Vigil},
     interrupt::Interrupts,
     mount::{MountError, MountOptions, Transport},
     negotiate::Settled,
@@ -35,6 +36,7 @@ pub(crate) struct Session<F> {
     threads: usize,
     /// Workers may stack; then these threads give way with them.
     stacking: Option<Vec<String>>,
+    idle_cpus: IdleCpus,
     pool: Arc<Pool>,
     notifier: Arc<Notifier>,
     recalls: JoinHandle<()>,
@@ -86,6 +88,7 @@ impl<F: FileSystem> Session<F> {
             settled,
             threads,
             stacking,
+            idle_cpus: options.idle_cpus,
             pool,
             notifier,
             recalls,
@@ -107,18 +110,23 @@ impl<F: FileSystem> Session<F> {
         if self.resumes {
             self.device.tell(&resend());
         }
-        let (running, report) = self.start(uring, declined);
+        let vigil = Vigil::start(self.idle_cpus);
+        let (running, report) = self.start(uring, declined, &vigil);
         // Over io_uring, one thread drains what still comes by the device.
         let over_uring = report.transport == Transport::Uring;
         let threads = if over_uring { 1 } else { self.threads };
         // Whoever mounts waits for this; if not, it is of no use to anybody.
         let _ = tell.send(report);
-        let reader = if over_uring { self.reader.unhurried() } else { self.reader };
+        let vigil = vigil.ok();
+        let reader = if over_uring { self.reader.unhurried() } else { self.reader.watched(vigil.clone()) };
         if let Err(error) = reader.run(threads) {
             tracing::error!(%error, "nobody reads /dev/fuse");
         }
         if let Some(running) = running {
             running.join();
+        }
+        if let Some(vigil) = vigil {
+            vigil.end();
         }
         self.pool.close();
         self.service.interrupts.close();
@@ -149,20 +157,28 @@ impl<F: FileSystem> Session<F> {
         &self,
         uring: Option<uring::Prepared>,
         declined: String,
+        vigil: &Result<Arc<Vigil>, String>,
     ) -> (Option<uring::Running>, MountReport) {
         let not_pinned = || Err(uring::NOT_PINNED.to_owned());
-        let fallback = |reason| self.report(Transport::DevFuse, reason, self.threads, not_pinned());
+        let polling = || vigil.as_ref().map(drop).map_err(String::clone);
+        let fallback =
+            |reason| self.report(Transport::DevFuse, reason, self.threads, not_pinned(), polling());
         let Some(prepared) = uring else { return (None, fallback(declined)) };
         if !self.settled.has(init::OVER_IO_URING) {
             return (None, fallback("the kernel did not grant FUSE over io_uring".into()));
         }
         let threads = prepared.threads();
         let (service, device, pool) = (self.service.clone(), self.device.clone(), self.pool.clone());
-        let (running, outcome) = prepared.start(service, device, pool, self.stacking.clone());
+        let watch = vigil.as_ref().ok().cloned();
+        let (running, outcome) = prepared.start(service, device, pool, watch, self.stacking.clone());
         let report = match outcome {
-            Ok(()) => {
-                self.report(Transport::Uring, "the kernel offers it".into(), threads, running.stacking())
-            }
+            Ok(()) => self.report(
+                Transport::Uring,
+                "the kernel offers it".into(),
+                threads,
+                running.stacking(),
+                polling(),
+            ),
             Err(reason) => fallback(reason),
         };
         (Some(running), report)
@@ -174,6 +190,7 @@ impl<F: FileSystem> Session<F> {
         reason: String,
         threads: usize,
         stacking: Result<(), String>,
+        polling: Result<(), String>,
     ) -> MountReport {
         MountReport {
             transport,
@@ -183,6 +200,7 @@ impl<F: FileSystem> Session<F> {
             passthrough: self.settled.has(init::PASSTHROUGH),
             threads,
             stacking,
+            polling,
             transfer_bytes: self.settled.transfer_bytes,
         }
     }

@@ -4,7 +4,7 @@ mod common;
 
 use std::{
     fs::{self, File},
-    io::Write,
+    io::{Read, Write},
     os::{
         fd::AsFd,
         unix::{fs::MetadataExt, process::CommandExt},
@@ -17,7 +17,7 @@ use std::{
     },
 };
 
-use cofs_fuse::{MountError, MountOptions, Transport, Unmount};
+use cofs_fuse::{IdleCpus, MountError, MountOptions, Transport, Unmount};
 use cofs_types::{InodeId, Name};
 use common::{Mounted, TRANSPORTS, can_mount, eventually, fs::NullFs, gated, on_each, until_unused};
 use parking_lot::Mutex;
@@ -353,6 +353,49 @@ fn stack_in_this_process() {
 #[test]
 fn workers_stack_on_their_clients_cpu_under_traffic_and_not_without() {
     in_a_process_of_its_own("stack_in_this_process");
+}
+
+/// What all processes together let waking a CPU take, in microseconds.
+fn wake_up_latency() -> i32 {
+    let mut microseconds = [0; 4];
+    File::open("/dev/cpu_dma_latency").unwrap().read_exact(&mut microseconds).unwrap();
+    i32::from_ne_bytes(microseconds)
+}
+
+#[test]
+fn idle_cpus_stay_awake_under_traffic_and_not_without() {
+    for transport in [Transport::Uring, Transport::DevFuse] {
+        let options = MountOptions { idle_cpus: IdleCpus::Poll, ..Default::default() };
+        let Some(on) = Mounted::with(transport, NullFs::new(false, || ()), options) else { continue };
+        if let Err(reason) = &on.mount().report().polling {
+            return eprintln!("SKIPPED: {reason}");
+        }
+        // Clients on all CPUs: a lone one gains nothing over io_uring.
+        let burst = || {
+            std::thread::scope(|scope| {
+                for number in 0..8 {
+                    let path = on.path(&format!("f{number}"));
+                    scope.spawn(move || (0..200).for_each(|_| fs::write(&path, "awake").unwrap()));
+                }
+            });
+        };
+        // Mounts of other tests may ask the same meanwhile, and stop.
+        let stay_awake = (0..100).any(|_| {
+            burst();
+            wake_up_latency() == 0
+        });
+        assert!(stay_awake, "{transport:?}");
+        eventually("CPUs halt as ever", || wake_up_latency() > 0);
+        on.end();
+    }
+}
+
+#[test]
+fn idle_cpus_are_left_alone_where_that_is_asked_for() {
+    let options = MountOptions { idle_cpus: IdleCpus::Halt, ..Default::default() };
+    let Some(on) = Mounted::with(Transport::DevFuse, NullFs::new(false, || ()), options) else { return };
+    assert_eq!(on.mount().report().polling, Err("switched off by option".to_owned()));
+    on.end();
 }
 
 /// Not a test: what [`child`] runs, in a process of its own. Mounts where told, until unmounted.

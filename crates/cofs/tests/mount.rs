@@ -304,7 +304,7 @@ fn both_transports_and_both_data_paths_serve_and_status_tells_which_and_why() {
         ("transport=dev", dev, "io_uring"),
         ("transport=dev,passthrough=off", dev, "io_uring"),
         ("transport=uring,passthrough=off,stacking=off", uring, ""),
-        ("threads=1,stacking=off", uring, ""),
+        ("threads=1,stacking=off,idle=halt", uring, ""),
     ] {
         let mounted = Mounted::new(&root, &store, &["-o", options]);
         let status: serde_json::Value =
@@ -314,6 +314,9 @@ fn both_transports_and_both_data_paths_serve_and_status_tells_which_and_why() {
         assert!(mount["transport_reason"].as_str().unwrap().contains(reason), "{options}: {mount}");
         assert_eq!(mount["stacking"], false, "{options}: {mount}");
         assert!(mount["stacking_reason"].as_str().unwrap().contains(not_stacking), "{options}: {mount}");
+        let halts_as_told = mount["polling_reason"].as_str().unwrap().contains("switched off by option");
+        assert_eq!(halts_as_told, options.contains("idle=halt"), "{options}: {mount}");
+        assert!(mount["polling"] == false || !halts_as_told, "{options}: {mount}");
         fs::write(mounted.path("large"), &large).unwrap();
         let mut read = Vec::new();
         fs::File::open(mounted.path("large")).unwrap().read_to_end(&mut read).unwrap();

@@ -1,7 +1,7 @@
 //! What the interface can do, and what of it the crate reaches: `ceiling [--rounds N] [--files N] [--with NAME=DIR]...`, as root.
 //!
 //! Over each transport stand, in turns: a hand-written loop with fixed answers ([`raw`]), the crate with the same answers
-//! ([`fixed`]; over io_uring also with workers that do not stack, as the loop's do not), and the crate with the null file system. Each is a
+//! ([`fixed`]; also plainly as the loop: its workers do not stack, and idle CPUs are not kept awake), and the crate with the null file system. Each is a
 //! daemon in a session of its own. `--with` adds directories, such as a mounted volume, against the null file system of the first transport. Rates are
 //! medians; ratios are medians of the ratios of single rounds, with their quartiles.
 //!
@@ -28,7 +28,7 @@ use std::{
 use clap::{Parser, Subcommand, ValueEnum};
 use clients::{Crew, VERBS};
 use cofs_face::FileSystem;
-use cofs_fuse::{MountOptions, Transport, Unmount};
+use cofs_fuse::{IdleCpus, MountOptions, Transport, Unmount};
 use figures::{Rates, print_rates, print_shares};
 use rand::{SeedableRng, rngs::SmallRng, seq::SliceRandom};
 use table::Table;
@@ -64,6 +64,9 @@ enum Part {
     Client { dir: PathBuf, first: usize, count: usize },
 }
 
+/// So long after the last request no mount keeps CPUs awake any more.
+const CPUS_AS_EVER: Duration = Duration::from_millis(100);
+
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Way {
     Dev,
@@ -74,8 +77,8 @@ enum Way {
 enum Kind {
     Loop,
     Crate,
-    /// The crate, with workers that do not stack.
-    Unstacked,
+    /// The crate, whose workers do not stack and which keeps no CPU awake.
+    Plain,
     Null,
 }
 
@@ -204,6 +207,8 @@ impl Subject {
         }
         let each = files / cell.processes;
         let mut crew = Crew::start(&self.top, cell.processes, cell.own, first, each)?;
+        // What the one before has asked of the CPUs is over.
+        std::thread::sleep(CPUS_AS_EVER);
         let mut rates = Vec::new();
         for verb in &VERBS {
             if verb.cold {
@@ -250,8 +255,10 @@ fn serve(kind: Kind, way: Way, point: &Path, lack: Option<Lack>) -> io::Result<(
             let options = MountOptions { default_permissions: lack != Some(Lack::Checks), ..options(way) };
             serve_by_crate(null(lack), &options, point)
         }
-        (Kind::Crate | Kind::Unstacked, _) => {
-            let options = MountOptions { stacking: kind == Kind::Crate, ..options(way) };
+        (Kind::Crate | Kind::Plain, _) => {
+            let is_plain = kind == Kind::Plain;
+            let idle_cpus = if is_plain { IdleCpus::Halt } else { IdleCpus::Auto };
+            let options = MountOptions { stacking: !is_plain, idle_cpus, ..options(way) };
             serve_by_crate(fixed::Fixed(table), &options, point)
         }
     }
@@ -318,12 +325,7 @@ fn measure(arguments: &Arguments) -> io::Result<()> {
 fn all_ways(arguments: &Arguments) -> io::Result<Vec<Subject>> {
     let mut subjects = Vec::new();
     for &way in &arguments.transports {
-        let kinds: &[Kind] = if way == Way::Uring {
-            &[Kind::Loop, Kind::Unstacked, Kind::Crate, Kind::Null]
-        } else {
-            &[Kind::Loop, Kind::Crate, Kind::Null]
-        };
-        for &kind in kinds {
+        for kind in [Kind::Loop, Kind::Plain, Kind::Crate, Kind::Null] {
             subjects.push(Subject::start(kind, way, None)?);
         }
     }
@@ -363,7 +365,7 @@ fn print_all(arguments: &Arguments, cells: &[Cell], subjects: &[Subject], rates:
         let Some(base) = find(Kind::Loop, way) else { continue };
         print_rates(&format!("{transport}: the loop, 1000/s"), cells, &rates[base]);
         for (kind, words) in [
-            (Kind::Unstacked, "the crate, workers not stacking / the loop"),
+            (Kind::Plain, "the crate, as plain as the loop / the loop"),
             (Kind::Crate, "the crate / the loop"),
             (Kind::Null, "the crate with the null file system / the loop"),
         ] {

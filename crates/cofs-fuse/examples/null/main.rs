@@ -11,7 +11,7 @@ use std::{
 };
 
 use clap::{Parser, ValueEnum};
-use cofs_fuse::{MountOptions, Transport};
+use cofs_fuse::{IdleCpus, MountOptions, Transport};
 
 #[derive(Clone, Copy, ValueEnum)]
 enum Way {
@@ -45,6 +45,9 @@ struct Arguments {
     /// Workers do not give way to busy clients on their CPUs.
     #[arg(long)]
     no_stacking: bool,
+    /// Idle CPUs halt, whatever traffic there is.
+    #[arg(long)]
+    no_polling: bool,
     /// Keep access times (relatime): the first read after a change is asked for, and new files are written past the
     /// page cache, as by cofs.
     #[arg(long)]
@@ -69,6 +72,7 @@ fn main() -> ExitCode {
         threads: arguments.threads,
         transport,
         stacking: !arguments.no_stacking,
+        idle_cpus: if arguments.no_polling { IdleCpus::Halt } else { IdleCpus::Auto },
         ..Default::default()
     };
     let sync_takes = Duration::from_millis(arguments.sync_ms);

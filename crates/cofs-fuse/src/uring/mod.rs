@@ -20,13 +20,15 @@ use std::{
 use self::{
     entry::Entry,
     plan::{Plan, WorkerPlan},
-    stacking::{Alarm, Post, Watcher},
+    stacking::{Post, Watcher},
     worker::{Means, Start, Worker},
 };
 use crate::{
+    alarm::Alarm,
     dev_fuse::Device,
     dispatch::Service,
     executor::{Pool, Rest, Work, become_worker},
+    idle::Vigil,
 };
 use cofs_face::{BlockingThread, FileSystem};
 
@@ -96,10 +98,11 @@ impl Prepared {
         service: Arc<Service<F>>,
         device: Arc<Device>,
         pool: Arc<Pool>,
+        vigil: Option<Arc<Vigil>>,
         stacking: Option<Vec<String>>,
     ) -> (Running, Result<(), String>) {
         let life = move |entry, rest| -> Work { Box::pin(serve_requests(service.clone(), entry, rest)) };
-        let start = Start { device, pool, life: Arc::new(life) };
+        let start = Start { device, pool, life: Arc::new(life), vigil };
         let mut threads = Vec::new();
         for worker in self.workers {
             // A worker that is gone is missed below.

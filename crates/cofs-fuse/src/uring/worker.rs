@@ -21,11 +21,13 @@ use super::{
     entry::{Addresses, Entry},
     plan::WorkerPlan,
     ring::{Event, Ring},
-    stacking::{Alarm, Post},
+    stacking::Post,
 };
 use crate::{
+    alarm::Alarm,
     dev_fuse::Device,
     executor::{Home, Polled, Pool, Rest, Task, Work},
+    idle::{Gauge, Vigil},
 };
 
 /// How often a worker looks whether it is where it belongs: a system call for so many waits.
@@ -40,6 +42,7 @@ pub(crate) struct Start {
     pub device: Arc<Device>,
     pub pool: Arc<Pool>,
     pub life: Arc<Life>,
+    pub vigil: Option<Arc<Vigil>>,
 }
 
 /// Where tasks come home to from the pool.
@@ -107,6 +110,7 @@ pub(crate) struct Worker {
     slots: Vec<Slot>,
     doorbell: Arc<Doorbell>,
     post: Arc<Post>,
+    gauge: Gauge,
     pin: Option<usize>,
     /// Entries that the kernel has and will give back.
     alive: usize,
@@ -135,7 +139,8 @@ impl Worker {
         };
         let slots = means.entries.into_iter().enumerate().map(slot).collect();
         let ring = Ring::new(means.ring, means.bell, start.device.clone())?;
-        Ok(Self { ring, slots, doorbell, post: means.post, pin: means.pin, alive: 0 })
+        let gauge = Gauge::of_cpu(start.vigil.clone(), means.pin.unwrap_or_default());
+        Ok(Self { ring, slots, doorbell, post: means.post, gauge, pin: means.pin, alive: 0 })
     }
 
     /// Hands all entries to the kernel. Errors: it refused one, and will not use io_uring for this mount.
@@ -203,6 +208,7 @@ impl Worker {
             return Err(io::Error::other("a completion for an entry that is not ours"));
         };
         self.post.count();
+        self.gauge.count();
         match slot.task.poll(&slot.waker) {
             Polled::Rests => self.commit(index),
             Polled::Waits => Ok(()),

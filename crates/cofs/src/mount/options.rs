@@ -18,6 +18,18 @@ pub enum Transport {
     Dev,
 }
 
+/// What idle CPUs do while requests come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, clap::ValueEnum)]
+pub enum IdleCpus {
+    /// They poll in a virtual machine whose kernel lets them, where we may have it so.
+    #[default]
+    Auto,
+    /// They poll; where that cannot be had, they do as ever, and there is a warning.
+    Poll,
+    /// As ever.
+    Halt,
+}
+
 /// When reading a file changes its access time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Atime {
@@ -55,6 +67,8 @@ pub struct MountOptions {
     pub handles: Option<bool>,
     /// Whether workers give way to busy clients on their CPUs; `None`: where they can.
     pub stacking: Option<bool>,
+    /// What idle CPUs do while requests come.
+    pub idle_cpus: Option<IdleCpus>,
     /// A second process watches over the one that serves, and starts another when it has died, which goes on with the mount where it
     /// can be handed on.
     pub supervise: bool,
@@ -152,7 +166,7 @@ impl MountOptions {
             "noatime" => self.atime = Atime::Never,
             "relatime" => self.atime = Atime::Relative,
             "atime" | "strictatime" => self.atime = Atime::Always,
-            "fsname" | "transport" | "threads" | "passthrough" | "handles" | "stacking" => {
+            "fsname" | "transport" | "threads" | "passthrough" | "handles" | "stacking" | "idle" => {
                 return Err("needs a value".to_owned());
             }
             _ => return Ok(word.starts_with("x-") || NOT_FOR_US.contains(&word)),
@@ -178,6 +192,10 @@ impl MountOptions {
             "passthrough" => self.passthrough = Some(on_or_off(value)?),
             "handles" => self.handles = Some(on_or_off(value)?),
             "stacking" => self.stacking = Some(on_or_off(value)?),
+            "idle" => {
+                let parsed = <IdleCpus as clap::ValueEnum>::from_str(value, false);
+                self.idle_cpus = Some(parsed.map_err(|_| "is auto, poll or halt".to_owned())?);
+            }
             _ => return Ok(key.starts_with("x-") || ["user", "comment"].contains(&key)),
         }
         Ok(true)
@@ -213,7 +231,7 @@ mod tests {
     #[test]
     fn known_words_are_understood() {
         let options = parse(
-            "defaults,ro,allow_other,default_permissions,nosuid,noatime,transport=dev,threads=3,passthrough=off,handles=off,stacking=off,supervise,auto_unmount,x-a.b=c,",
+            "defaults,ro,allow_other,default_permissions,nosuid,noatime,transport=dev,threads=3,passthrough=off,handles=off,stacking=off,idle=poll,supervise,auto_unmount,x-a.b=c,",
         );
         let expected = MountOptions {
             read_only: true,
@@ -226,6 +244,7 @@ mod tests {
             passthrough: Some(false),
             handles: Some(false),
             stacking: Some(false),
+            idle_cpus: Some(IdleCpus::Poll),
             supervise: true,
             auto_unmount: true,
             ..MountOptions::default()
@@ -252,6 +271,8 @@ mod tests {
             "passthrough=yes",
             "handles=none",
             "stacking=maybe",
+            "idle=mwait",
+            "idle",
             "fsname",
             "fsname=",
             "supervise=on",

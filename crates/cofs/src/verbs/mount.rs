@@ -31,7 +31,7 @@ use crate::{
         live,
         mountinfo::{self, Device, mounted_at},
         notify::notify,
-        options::{Atime, MountOptions, Transport},
+        options::{Atime, IdleCpus, MountOptions, Transport},
         signals::Told,
         supervisor::{Inheritance, Line, supervise},
     },
@@ -64,8 +64,8 @@ pub struct Args {
 
     /// Mount options, as in fstab: ro, rw, allow_other, default_permissions, suid, nosuid, dev, nodev, exec, noexec, noatime, relatime,
     /// strictatime, diratime, nodiratime, sync, async, dirsync, nonempty, fsname=NAME, transport=auto|uring|dev,
-    /// threads=N, passthrough=on|off, handles=on|off, stacking=on|off, auto_unmount (goes when its process dies), restart (mounted anew
-    /// when its process dies; the default), norestart, supervise (survives the death of its process, with all that is open; slower).
+    /// threads=N, passthrough=on|off, handles=on|off, stacking=on|off, idle=auto|poll|halt, auto_unmount (goes when its process dies),
+    /// restart (mounted anew when its process dies; the default), norestart, supervise (survives the death of its process, with all that is open; slower).
     #[arg(short = 'o', value_name = "WORDS")]
     pub options: Vec<String>,
 
@@ -446,6 +446,8 @@ impl Service<'_> {
             "threads": report.threads,
             "stacking": report.stacking.is_ok(),
             "stacking_reason": because(stacking),
+            "polling": report.polling.is_ok(),
+            "polling_reason": report.polling.as_ref().err().map_or("idle CPUs poll while requests come", String::as_str),
             "transfer_bytes": report.transfer_bytes,
             "read_only": self.options.read_only,
         });
@@ -472,6 +474,11 @@ fn warn_of_what_is_not_had(options: &MountOptions, report: &MountReport) {
         && let Err(reason) = &report.stacking
     {
         tracing::warn!(reason, "workers cannot stack on their clients' CPUs");
+    }
+    if options.idle_cpus == Some(IdleCpus::Poll)
+        && let Err(reason) = &report.polling
+    {
+        tracing::warn!(reason, "idle CPUs cannot be kept from halting");
     }
 }
 
@@ -525,6 +532,11 @@ fn fuse_options(
         handles: options.handles.unwrap_or(true),
         stacked_below: below.stacked,
         stacking: options.stacking.unwrap_or(true),
+        idle_cpus: match options.idle_cpus.unwrap_or_default() {
+            IdleCpus::Auto => cofs_fuse::IdleCpus::Auto,
+            IdleCpus::Poll => cofs_fuse::IdleCpus::Poll,
+            IdleCpus::Halt => cofs_fuse::IdleCpus::Halt,
+        },
         background: background().map(str::to_owned).collect(),
         over_network: below.remote || locked.is_metadata_remote(),
         survives: options.survives(),

@@ -23,59 +23,19 @@ mod watcher;
 use std::{
     io,
     sync::{
-        Arc, OnceLock,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        Arc,
+        atomic::{AtomicU64, Ordering},
     },
-    thread::Thread,
 };
 
 use parking_lot::Mutex;
 use rustix::thread::Pid;
 
 pub(crate) use self::watcher::Watcher;
-use crate::scheduling::Policy;
+use crate::{alarm::Alarm, scheduling::Policy};
 
 /// A worker looks whether the watcher sleeps once in so many requests.
 const RING_EVERY: u64 = 64;
-
-/// What wakes the watcher.
-#[derive(Debug, Default)]
-pub(crate) struct Alarm {
-    asleep: AtomicBool,
-    over: AtomicBool,
-    watcher: OnceLock<Thread>,
-}
-
-impl Alarm {
-    fn ring(&self) {
-        if self.asleep.load(Ordering::Relaxed) && self.asleep.swap(false, Ordering::Relaxed) {
-            self.unpark();
-        }
-    }
-
-    /// For the watcher: returns when somebody has rung, or it is over.
-    fn sleep(&self) {
-        self.asleep.store(true, Ordering::Relaxed);
-        while self.asleep.load(Ordering::Relaxed) && !self.is_over() {
-            std::thread::park();
-        }
-    }
-
-    fn end(&self) {
-        self.over.store(true, Ordering::Release);
-        self.unpark();
-    }
-
-    fn is_over(&self) -> bool {
-        self.over.load(Ordering::Acquire)
-    }
-
-    fn unpark(&self) {
-        if let Some(watcher) = self.watcher.get() {
-            watcher.unpark();
-        }
-    }
-}
 
 /// What a worker shows of itself, on cache lines of its own (two: CPUs fetch them in pairs).
 #[derive(Debug)]

@@ -8,11 +8,14 @@ use std::{
 };
 
 use super::{
-    Alarm, Post,
+    Post,
     background::Background,
     judge::{Judge, Sample},
 };
-use crate::scheduling::{Policy, WaitClock};
+use crate::{
+    alarm::Alarm,
+    scheduling::{Policy, WaitClock},
+};
 
 /// Between two looks, and so about the longest that a worker starves.
 const INTERVAL: Duration = Duration::from_millis(5);
@@ -64,8 +67,7 @@ fn prepare(alarm: &Alarm, posts: Vec<Vec<Arc<Post>>>) -> Result<Vec<Watched>, St
     try_policies()?;
     let workers = posts.into_iter().map(Watched::new).collect::<io::Result<_>>();
     let workers = workers.map_err(|error| format!("the kernel does not tell how threads wait: {error}"))?;
-    // Nobody else sets it.
-    let _ = alarm.watcher.set(std::thread::current());
+    alarm.is_mine();
     Ok(workers)
 }
 
