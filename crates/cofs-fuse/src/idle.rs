@@ -69,7 +69,10 @@ impl Vigil {
         let driver = std::fs::read_to_string(DRIVER).unwrap_or_default();
         wanted(idle, driver.trim())?;
         let device = OpenOptions::new().write(true).open(LATENCY);
-        let device = device.map_err(|error| format!("{LATENCY}: {error} (it needs root)"))?;
+        let device = device.map_err(|error| match error.kind() {
+            io::ErrorKind::PermissionDenied => format!("{LATENCY}: {error} (it needs root)"),
+            _ => format!("{LATENCY}: {error}"),
+        })?;
         let vigil = Arc::<Self>::default();
         let own = vigil.clone();
         let thread =
