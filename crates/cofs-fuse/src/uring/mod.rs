@@ -113,7 +113,7 @@ impl Prepared {
             self.registered.recv().unwrap_or_else(|_| Err("an io_uring worker has panicked".into()))
         });
         let watcher = match (&outcome, stacking) {
-            (Ok(()), Some(background)) => Watcher::start(self.alarm, self.posts.into_values(), background),
+            (Ok(()), Some(background)) => Watcher::start(self.alarm, self.posts, background),
             (Ok(()), None) => Err("switched off by option".into()),
             (Err(_), _) => Err(NOT_PINNED.into()),
         };

@@ -2,23 +2,58 @@
 //!
 //! An ordinary thread that works for a hundred milliseconds on a stacked worker's CPU keeps it waiting for as long: the guard
 //! would unstack it and then bar it from stacking. So these threads are `SCHED_IDLE` too while any worker stacks; among
-//! such threads the worker, which runs for microseconds, comes first. They starve only where the workers do, and then
+//! such threads the worker, which runs for microseconds, comes first in the long run. They starve only where the workers do, and then
 //! the guard takes all of them back.
+//!
+//! In the short run the one that has the CPU keeps it: among `SCHED_IDLE` threads none is preempted when another wakes up, so that a worker waits until the
+//! next tick, up to four milliseconds. That is no starvation, as it is soon over and would be no shorter for an ordinary thread among ordinary ones. So the guard is
+//! told what these threads have run, and where.
+
+use std::{io, time::Duration};
 
 use rustix::thread::{Pid, RawPid};
 
-use crate::scheduling::Policy;
+use crate::scheduling::{Policy, ThreadClock, ThreadPlace};
+
+/// What runs shorter than this between two looks keeps nobody waiting to speak of.
+const SHORT: Duration = Duration::from_micros(200);
 
 /// Threads of this process, by their names. They live as long as the watcher; others may come meanwhile.
 #[derive(Debug)]
 pub(super) struct Background {
     names: Vec<String>,
     gives_way: bool,
+    /// Those that were found when they began to give way.
+    threads: Vec<Thread>,
+}
+
+#[derive(Debug)]
+struct Thread {
+    clock: ThreadClock,
+    place: ThreadPlace,
+    /// Where it was seen last.
+    cpu: usize,
+}
+
+/// What a thread of the background has run since the last look, on a CPU.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Ran {
+    pub cpu: usize,
+    pub time: Duration,
 }
 
 impl Background {
     pub fn new(names: Vec<String>) -> Self {
-        Self { names, gives_way: false }
+        Self { names, gives_way: false, threads: Vec::new() }
+    }
+
+    /// What they have run since the last look, those that have begun to give way. One that has moved meanwhile may have run it on either CPU, and
+    /// is told of twice.
+    pub fn look(&mut self) -> Vec<Ran> {
+        let mut all = Vec::new();
+        // One that is gone is found no more.
+        self.threads.retain_mut(|thread| thread.look(&mut all).is_ok());
+        all
     }
 
     /// They give way from now on, or no longer do. A thread that one of them has started meanwhile has its policy, and is found
@@ -28,10 +63,35 @@ impl Background {
             return;
         }
         let policy = if gives_way { Policy::IDLE } else { Policy::OTHER };
-        for thread in threads(&self.names) {
+        let found = threads(&self.names);
+        for thread in &found {
             // One that is gone needs nothing; the watcher has tried both ways on itself.
-            let _ = policy.give(thread);
+            let _ = policy.give(*thread);
         }
+        if gives_way {
+            self.threads = found.into_iter().filter_map(|thread| Thread::open(thread).ok()).collect();
+        }
+    }
+}
+
+impl Thread {
+    fn open(thread: Pid) -> io::Result<Self> {
+        let (clock, place) = (ThreadClock::open(thread)?, ThreadPlace::open(thread)?);
+        let cpu = place.cpu()?;
+        Ok(Self { clock, place, cpu })
+    }
+
+    fn look(&mut self, all: &mut Vec<Ran>) -> io::Result<()> {
+        let time = self.clock.lap()?.ran;
+        if time < SHORT {
+            return Ok(());
+        }
+        let before = std::mem::replace(&mut self.cpu, self.place.cpu()?);
+        all.push(Ran { cpu: self.cpu, time });
+        if before != self.cpu {
+            all.push(Ran { cpu: before, time });
+        }
+        Ok(())
     }
 }
 
@@ -50,11 +110,56 @@ fn threads(names: &[String]) -> Vec<Pid> {
 mod tests {
     use std::sync::mpsc;
 
+    use rustix::time::{ClockId, clock_gettime};
+
     use super::*;
 
     fn policy_of(thread: Pid) -> i32 {
         // SAFETY: no memory is involved.
         unsafe { libc::sched_getscheduler(thread.as_raw_pid()) }
+    }
+
+    #[test]
+    fn what_they_run_is_told_with_the_cpu() {
+        let this = rustix::thread::gettid();
+        if Policy::IDLE.give(this).and_then(|()| Policy::OTHER.give(this)).is_err() {
+            return; // not permitted here; then nobody stacks either
+        }
+        let (work, wanted) = mpsc::channel();
+        let (tell, told) = mpsc::channel();
+        let life = move || {
+            tell.send(0).unwrap();
+            for time in wanted {
+                // Its own time: it may get little of a busy machine's.
+                let now = || Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap();
+                let until = now() + time;
+                while now() < until {
+                    std::hint::spin_loop();
+                }
+                tell.send(rustix::thread::sched_getcpu()).unwrap();
+            }
+        };
+        let thread = std::thread::Builder::new().name("test-busy".into()).spawn(life).unwrap();
+        let mut background = Background::new(vec!["test-busy".into()]);
+        told.recv().unwrap();
+        assert_eq!(background.look(), [], "before anybody gives way");
+        background.give_way(true);
+        for _ in 0..3 {
+            // At rest, so that all that it has run is counted.
+            let mut run = |time| {
+                work.send(time).unwrap();
+                let cpu = told.recv().unwrap();
+                std::thread::sleep(Duration::from_millis(20));
+                (cpu, background.look())
+            };
+            let (cpu, ran) = run(Duration::from_millis(20));
+            assert!(ran.iter().any(|ran| ran.cpu == cpu), "{ran:?}, {cpu}");
+            assert!(ran.iter().all(|ran| ran.time.as_millis().abs_diff(20) < 5), "{ran:?}");
+            assert_eq!(run(Duration::ZERO).1, []);
+        }
+        drop(work);
+        thread.join().unwrap();
+        assert_eq!((background.look(), background.threads.len()), (vec![], 0));
     }
 
     #[test]

@@ -6,6 +6,8 @@
 //! keeps the CPU for milliseconds. Signs of it: the waits are longer than the requests served account for; or
 //! hardly any are served, and no wait shows, because the kernel counts one when it ends. The latter may as well be
 //! the end of the traffic: the worker is unstacked, and the wait that ends next tells which it was.
+//!
+//! Waiting for the process's own work in the background is none of this: it is over soon, and has to be done.
 
 use std::time::Duration;
 
@@ -29,6 +31,8 @@ pub(super) struct Sample {
     pub served: u64,
     /// The waits for a CPU that ended in it; they may have begun before it.
     pub waited: Duration,
+    /// What the process's own background has run on the worker's CPU meanwhile: so long the worker may have waited for that.
+    pub own_work: Duration,
 }
 
 impl Sample {
@@ -36,10 +40,11 @@ impl Sample {
         u128::from(self.served) * 1_000_000 >= u128::from(BUSY_PER_SECOND) * self.elapsed.as_micros()
     }
 
-    /// Whether it waited longer than by so much for each request.
+    /// Whether it waited for others longer than by so much for each request.
     fn is_starved(&self, per_request: Duration) -> bool {
         let requests = u32::try_from(self.served).unwrap_or(u32::MAX);
-        self.waited > WAIT_FREE.saturating_add(per_request.saturating_mul(requests))
+        let waited = self.waited.saturating_sub(self.own_work);
+        waited > WAIT_FREE.saturating_add(per_request.saturating_mul(requests))
     }
 }
 
@@ -100,7 +105,12 @@ mod tests {
     const INTERVAL: Duration = Duration::from_millis(5);
 
     fn sample(served: u64, waited_micros: u64) -> Sample {
-        Sample { elapsed: INTERVAL, served, waited: Duration::from_micros(waited_micros) }
+        Sample {
+            elapsed: INTERVAL,
+            served,
+            waited: Duration::from_micros(waited_micros),
+            own_work: Duration::ZERO,
+        }
     }
 
     /// Intervals without stacking until the worker stacks again, under good traffic.
@@ -127,9 +137,9 @@ mod tests {
     #[test]
     fn what_counts_is_the_rate_however_long_the_watcher_looked_away() {
         let mut judge = Judge::default();
-        let slow = Sample { elapsed: Duration::from_secs(3), served: 64, waited: Duration::ZERO };
+        let slow = Sample { elapsed: Duration::from_secs(3), ..sample(64, 0) };
         assert!(!judge.judge(&slow));
-        let long = Sample { elapsed: 4 * INTERVAL, served: 79, waited: Duration::ZERO };
+        let long = Sample { elapsed: 4 * INTERVAL, ..sample(79, 0) };
         assert!(!judge.judge(&long));
         assert!(judge.judge(&Sample { served: 80, ..long }));
     }
@@ -141,6 +151,22 @@ mod tests {
         for (served, waited_micros) in [(330, 3519), (250, 3000), (20, 240), (500, 630), (50, 2500)] {
             assert!(judge.judge(&sample(served, waited_micros)));
         }
+    }
+
+    #[test]
+    fn waiting_for_our_own_work_is_no_starvation() {
+        let own_work = Duration::from_micros(4000);
+        let mut judge = stacking();
+        assert!(judge.judge(&Sample { own_work, ..sample(30, 4900) }));
+        assert!(!judge.judge(&Sample { own_work, ..sample(30, 6600) }), "what is beyond it is");
+        // Nor is it where the worker got to nothing at all meanwhile, and was unstacked for that.
+        let mut judge = stacking();
+        assert!(!judge.judge(&sample(2, 0)));
+        assert!(judge.judge(&Sample { own_work, ..sample(50, 4500) }));
+        assert!(
+            judge.judge(&Sample { own_work, ..sample(20, 0) }),
+            "who did not wait has nothing to be excused"
+        );
     }
 
     #[test]

@@ -9,12 +9,12 @@ use std::{
 
 use super::{
     Post,
-    background::Background,
+    background::{Background, Ran},
     judge::{Judge, Sample},
 };
 use crate::{
     alarm::Alarm,
-    scheduling::{Policy, WaitClock},
+    scheduling::{Policy, ThreadClock},
 };
 
 /// Between two looks, and so about the longest that a worker starves.
@@ -29,11 +29,11 @@ pub(crate) struct Watcher {
 }
 
 impl Watcher {
-    /// Watches the workers at `posts`, those of a CPU together, which ring `alarm`; the threads called `background` give way with
+    /// Watches the workers at `posts`, those of a CPU together, with its number, which ring `alarm`; the threads called `background` give way with
     /// them. Errors: why they cannot stack here, in words for the report.
     pub fn start(
         alarm: Arc<Alarm>,
-        posts: impl IntoIterator<Item = Vec<Arc<Post>>>,
+        posts: impl IntoIterator<Item = (usize, Vec<Arc<Post>>)>,
         background: Vec<String>,
     ) -> Result<Self, String> {
         let (tell, told) = mpsc::channel();
@@ -63,9 +63,9 @@ impl Watcher {
 }
 
 /// On the watcher's own thread. Errors: in words for the report.
-fn prepare(alarm: &Alarm, posts: Vec<Vec<Arc<Post>>>) -> Result<Vec<Watched>, String> {
+fn prepare(alarm: &Alarm, posts: Vec<(usize, Vec<Arc<Post>>)>) -> Result<Vec<Watched>, String> {
     try_policies()?;
-    let workers = posts.into_iter().map(Watched::new).collect::<io::Result<_>>();
+    let workers = posts.into_iter().map(|(cpu, posts)| Watched::new(cpu, posts)).collect::<io::Result<_>>();
     let workers = workers.map_err(|error| format!("the kernel does not tell how threads wait: {error}"))?;
     alarm.is_mine();
     Ok(workers)
@@ -94,17 +94,18 @@ fn watch(alarm: &Alarm, mut crews: Vec<Watched>, mut background: Background) {
             std::thread::sleep(INTERVAL);
             let now = Instant::now();
             let elapsed = now - std::mem::replace(&mut last, now);
-            quiet_looks = if look_at_all(&mut crews, elapsed) { 0 } else { quiet_looks + 1 };
+            quiet_looks =
+                if look_at_all(&mut crews, elapsed, &background.look()) { 0 } else { quiet_looks + 1 };
             background.give_way(crews.iter().any(|crew| crew.stacks));
         }
         background.give_way(false);
     }
 }
 
-/// Whether any of them is busy. One that cannot be watched is unstacked, and not looked at again.
-fn look_at_all(crews: &mut Vec<Watched>, elapsed: Duration) -> bool {
+/// Whether any of them is busy, where the background has run `ours`. One that cannot be watched is unstacked, and not looked at again.
+fn look_at_all(crews: &mut Vec<Watched>, elapsed: Duration, ours: &[Ran]) -> bool {
     let mut busy = false;
-    crews.retain_mut(|crew| match crew.look(elapsed) {
+    crews.retain_mut(|crew| match crew.look(elapsed, ours) {
         Ok(is_busy) => {
             busy |= is_busy;
             true
@@ -120,28 +121,35 @@ fn look_at_all(crews: &mut Vec<Watched>, elapsed: Duration) -> bool {
 
 /// The workers of a CPU, under the watcher's eyes: one, or a crew. They stack together, as whoever serves next may be any of them.
 struct Watched {
+    cpu: usize,
     hands: Vec<Hand>,
+    /// What the background has run here since one of them was last seen running: what they wait for now may be that.
+    own_work: Duration,
     judge: Judge,
     stacks: bool,
 }
 
 struct Hand {
     post: Arc<Post>,
-    clock: WaitClock,
+    clock: ThreadClock,
     served: u64,
 }
 
 impl Watched {
-    fn new(posts: Vec<Arc<Post>>) -> io::Result<Self> {
+    fn new(cpu: usize, posts: Vec<Arc<Post>>) -> io::Result<Self> {
         let hands = posts.into_iter().map(Hand::new).collect::<io::Result<_>>()?;
-        Ok(Self { hands, judge: Judge::default(), stacks: false })
+        Ok(Self { cpu, hands, own_work: Duration::ZERO, judge: Judge::default(), stacks: false })
     }
 
     /// Judges what they did since the last look, and gives them their policy. Whether they are busy.
-    fn look(&mut self, elapsed: Duration) -> io::Result<bool> {
-        let mut sample = Sample { elapsed, served: 0, waited: Duration::ZERO };
+    fn look(&mut self, elapsed: Duration, ours: &[Ran]) -> io::Result<bool> {
+        self.own_work += ours.iter().filter(|ran| ran.cpu == self.cpu).map(|ran| ran.time).sum::<Duration>();
+        let mut sample = Sample { elapsed, served: 0, waited: Duration::ZERO, own_work: Duration::ZERO };
         for hand in &mut self.hands {
             hand.add_to(&mut sample)?;
+        }
+        if sample.served > 0 {
+            sample.own_work = std::mem::take(&mut self.own_work);
         }
         let stacks = self.judge.judge(&sample);
         if stacks != self.stacks {
@@ -165,7 +173,7 @@ impl Watched {
 impl Hand {
     fn new(post: Arc<Post>) -> io::Result<Self> {
         let thread = post.thread.lock().ok_or_else(|| io::Error::other("a worker has ended"))?;
-        let (clock, served) = (WaitClock::open(thread)?, post.served());
+        let (clock, served) = (ThreadClock::open(thread)?, post.served());
         Ok(Self { post, clock, served })
     }
 
@@ -177,7 +185,7 @@ impl Hand {
         let thread = self.post.thread.lock();
         if served > 0 && thread.is_some() {
             sample.served += served;
-            sample.waited += self.clock.lap()?;
+            sample.waited += self.clock.lap()?.waited;
         }
         Ok(())
     }
