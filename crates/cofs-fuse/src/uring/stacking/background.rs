@@ -6,8 +6,7 @@
 //! the guard takes all of them back.
 //!
 //! In the short run the one that has the CPU keeps it: among `SCHED_IDLE` threads none is preempted when another wakes up, so that a worker waits until the
-//! next tick, up to four milliseconds. That is no starvation, as it is soon over and would be no shorter for an ordinary thread among ordinary ones. So the guard is
-//! told what these threads have run, and where.
+//! next tick, up to four milliseconds. That is no starvation, as it is soon over. So the guard is told what these threads have run, and where.
 
 use std::{io, time::Duration};
 
