@@ -123,7 +123,7 @@ fn look_at_all(crews: &mut Vec<Watched>, elapsed: Duration, ours: &[Ran]) -> boo
 struct Watched {
     cpu: usize,
     hands: Vec<Hand>,
-    /// What the background has run here since one of them was last seen running: what they wait for now may be that.
+    /// What the background has run here since one of them was last seen running: they may be waiting for that.
     own_work: Duration,
     judge: Judge,
     stacks: bool,
