@@ -139,7 +139,8 @@ pub struct EngineStats {
 /// What a scan calls with each key and value, until it breaks.
 pub type Visit<'a> = &'a mut (dyn FnMut(&[u8], &[u8]) -> ControlFlow<()> + 'a);
 
-/// What is called with each value that is shown, and its key's place among those asked for; `None`: there is none.
+/// What is called with each value that is shown, and its key's place among those asked for; `None`: there is none. It must not ask the engine
+/// for anything: that may be held meanwhile.
 pub type Show<'a> = &'a mut dyn FnMut(usize, Option<&[u8]>);
 
 /// A transactional, ordered key-value store. See the crate's invariants.

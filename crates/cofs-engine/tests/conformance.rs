@@ -140,11 +140,19 @@ fn multi_get_answers_in_order(factory: Factory) {
 fn large_values_pass(factory: Factory) {
     let subject = factory();
     let engine = &subject.engine;
-    for size in [1023, 1024, 1025, 65_536, 3 << 20] {
-        commit(&**engine, &changes(vec![put("big", vec![7; size])]));
+    for size in [1023, 1024, 1025, 32_768, 32_769, 65_536, 3 << 20] {
+        let value: Bytes = (0..size).map(|at| (at % 251) as u8).collect();
+        commit(&**engine, &changes(vec![put("big", value.clone()), put("beside", "small")]));
         for _ in 0..2 {
-            assert_eq!(engine.get(b"big").unwrap().map(|v| v.len()), Some(size));
+            let all = [
+                shown(&**engine, &[b"big"]).remove(0),
+                got_into(&**engine, b"big"),
+                engine.get(b"big").unwrap(),
+            ];
+            assert!(all.iter().all(|found| found.as_ref() == Some(&value)), "{size}");
         }
+        let small = Some(Bytes::from_static(b"small"));
+        assert_eq!(shown(&**engine, &[b"big", b"none", b"beside"]), [Some(value), None, small]);
     }
     commit(&**engine, &changes(vec![put("big", "small again")]));
     assert_eq!(engine.get(b"big").unwrap().as_deref(), Some(&b"small again"[..]));

@@ -229,7 +229,10 @@ impl Engine for EmbeddedEngine {
     fn show(&self, keys: &[&[u8]], see: Show<'_>) -> Result<(), EngineError> {
         let mut missing = SmallVec::<[_; 4]>::new();
         for (at, key) in keys.iter().enumerate() {
-            match self.get_in_memory(key) {
+            if self.intake.show(key, &mut |value| see(at, value)) {
+                continue;
+            }
+            match self.records.get(key) {
                 Some(value) => see(at, value.as_deref()),
                 None => missing.push((at, *key)),
             }

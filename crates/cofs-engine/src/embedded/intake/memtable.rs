@@ -223,6 +223,23 @@ impl Memtable {
         })
     }
 
+    /// Shows the value where it stands, while the table is held; one that stands apart is returned to be shown afterwards. `None`: nothing is
+    /// known here.
+    pub(super) fn show(
+        &self,
+        hash: KeyHash,
+        key: &Rank,
+        see: &mut dyn FnMut(Option<&[u8]>),
+    ) -> Option<Option<Bytes>> {
+        self.see(hash, key, |values, kept| match kept {
+            Some(Kept::Apart(value)) => Some(Bytes::clone(value)),
+            kept => {
+                see(kept.map(|kept| values.bytes_of(kept)));
+                None
+            }
+        })
+    }
+
     fn see<T>(&self, hash: KeyHash, key: &Rank, see: impl FnOnce(&Values, Option<&Kept>) -> T) -> Option<T> {
         if !self.filter.may_have(hash) {
             return None;

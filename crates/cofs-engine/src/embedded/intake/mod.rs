@@ -369,7 +369,7 @@ impl Intake {
     fn append(
         &self,
         writer: &mut Writer,
-        record: &mut Record,
+        record: &mut Record<'_>,
         changes: &[Change],
         makes_room: bool,
     ) -> Result<(), EngineError> {
@@ -474,6 +474,16 @@ impl Intake {
     pub(super) fn get_into(&self, key: &[u8], value: &mut Vec<u8>) -> Option<bool> {
         let (hash, key) = (KeyHash::of(key), Rank::of(key));
         self.layers.read().iter().find_map(|layer| layer.memtable.get_into(hash, &key, value))
+    }
+
+    /// Shows the value of `key`, if it is known here. `see` copies it; while it does, commits may have to wait.
+    pub(super) fn show(&self, key: &[u8], see: &mut dyn FnMut(Option<&[u8]>)) -> bool {
+        let (hash, key) = (KeyHash::of(key), Rank::of(key));
+        let shown = self.layers.read().iter().find_map(|layer| layer.memtable.show(hash, &key, see));
+        if let Some(Some(apart)) = &shown {
+            see(Some(apart));
+        }
+        shown.is_some()
     }
 
     /// Looks at one state of the layers and of what `below` opens: cursors of the layers, newest first.

@@ -11,6 +11,8 @@
 
 use std::cell::Cell;
 
+use smallvec::SmallVec;
+
 use crate::{Bytes, Change, Key};
 
 /// A change as it is kept: `None` is a deletion.
@@ -32,11 +34,11 @@ pub(super) struct Place {
 const LARGE_BYTES: usize = 1 << 10;
 
 /// A record in the making. Its memory is its thread's, for the next one.
-pub(super) struct Record {
+pub(super) struct Record<'a> {
     /// All but the large values.
     bytes: Vec<u8>,
     /// The large values, each with the bytes before it.
-    large: Vec<(usize, Bytes)>,
+    large: SmallVec<[(usize, &'a [u8]); 2]>,
     len: usize,
     payload_crc: u32,
 }
@@ -48,16 +50,16 @@ thread_local! {
     static SPARE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-impl Record {
+impl<'a> Record<'a> {
     /// Bytes of the record that ends a segment.
     pub(super) const END_BYTES: u64 = HEADER_BYTES as u64;
 
     /// The record of `changes`. Errors: `None` beyond 4 GiB.
-    pub(super) fn of(changes: &[Change]) -> Option<Self> {
+    pub(super) fn of(changes: &'a [Change]) -> Option<Self> {
         let mut bytes = SPARE.take();
         bytes.reserve(HEADER_BYTES + changes.iter().map(copied_bytes).sum::<usize>());
         bytes.extend_from_slice(&[0; HEADER_BYTES]);
-        let mut record = Self { bytes, large: Vec::new(), len: 0, payload_crc: 0 };
+        let mut record = Self { bytes, large: SmallVec::new(), len: 0, payload_crc: 0 };
         for change in changes {
             match change {
                 Change::Delete { key } => {
@@ -73,7 +75,7 @@ impl Record {
                     if value.len() < LARGE_BYTES {
                         record.bytes.extend_from_slice(value);
                     } else {
-                        record.large.push((record.bytes.len(), value.clone()));
+                        record.large.push((record.bytes.len(), value));
                     }
                 }
             }
@@ -89,7 +91,7 @@ impl Record {
 
     /// The record that ends a segment.
     pub(super) fn end() -> Self {
-        Self { bytes: vec![0; HEADER_BYTES], large: Vec::new(), len: HEADER_BYTES, payload_crc: 0 }
+        Self { bytes: vec![0; HEADER_BYTES], large: SmallVec::new(), len: HEADER_BYTES, payload_crc: 0 }
     }
 
     pub(super) fn len(&self) -> u64 {
@@ -114,7 +116,7 @@ impl Record {
     }
 }
 
-impl Drop for Record {
+impl Drop for Record<'_> {
     fn drop(&mut self) {
         let mut bytes = std::mem::take(&mut self.bytes);
         if bytes.capacity() <= SPARE_BYTES_MAX {
@@ -207,7 +209,7 @@ mod tests {
         [&[Change::put(b"large", large.clone())], &small[..], &[Change::put(b"last", large)]].concat()
     }
 
-    fn bytes_at(record: &mut Record, place: Place) -> Vec<u8> {
+    fn bytes_at(record: &mut Record<'_>, place: Place) -> Vec<u8> {
         let mut bytes = Vec::new();
         record.at(place, |piece| bytes.extend_from_slice(piece));
         bytes
@@ -215,7 +217,8 @@ mod tests {
 
     #[test]
     fn a_record_is_read_as_it_was_written_and_at_its_own_place_only() {
-        let mut record = Record::of(&batch()).unwrap();
+        let batch = batch();
+        let mut record = Record::of(&batch).unwrap();
         let mut bytes = bytes_at(&mut record, PLACE);
         bytes.extend(b"more");
         let Found::Commit(changes, len) = read(&bytes, PLACE) else { panic!() };
@@ -235,7 +238,8 @@ mod tests {
 
     #[test]
     fn a_damaged_or_cut_record_is_none() {
-        let bytes = bytes_at(&mut Record::of(&batch()).unwrap(), PLACE);
+        let batch = batch();
+        let bytes = bytes_at(&mut Record::of(&batch).unwrap(), PLACE);
         for cut in 0..bytes.len() {
             assert!(matches!(read(&bytes[..cut], PLACE), Found::Nothing), "{cut}");
             for bit in 0..8 {

@@ -197,7 +197,7 @@ impl Segment {
         }
     }
 
-    pub(super) fn append_at(&self, record: &mut Record, tail: &mut Tail) -> io::Result<()> {
+    pub(super) fn append_at(&self, record: &mut Record<'_>, tail: &mut Tail) -> io::Result<()> {
         let place = Place { generation: self.header.generation, index: tail.records };
         let (begin, len) = (tail.at, record.len());
         match &*self.mapping.read() {

@@ -6,35 +6,31 @@
 
 use std::sync::Arc;
 
-use bytes::BytesMut;
 use parking_lot::Mutex;
 
 use crate::Bytes;
 
 const PIECE_BYTES: usize = 1 << 18;
-/// Larger values have memory of their own: they would leave too much of a piece unused.
+/// Larger values stay in memory of their own, which readers share: they would leave too much of a piece unused.
 const PIECE_SHARE_MAX: usize = PIECE_BYTES / 8;
-/// What is smaller is copied for who asks for it, as cheaply as shared, so that nobody keeps a piece for a few bytes of it.
-const SHARED_BYTES_MIN: usize = 1 << 10;
 
 /// Pieces that wait to be used again.
 #[derive(Default)]
-pub(super) struct Pool(Mutex<Vec<BytesMut>>);
+pub(super) struct Pool(Mutex<Vec<Vec<u8>>>);
 
 impl Pool {
     /// An empty piece.
-    fn take(&self) -> BytesMut {
+    fn take(&self) -> Vec<u8> {
         let waiting = self.0.lock().pop();
-        waiting.unwrap_or_else(|| BytesMut::with_capacity(PIECE_BYTES))
+        waiting.unwrap_or_else(|| Vec::with_capacity(PIECE_BYTES))
     }
 
-    /// Those in which nobody has a value any more; the others go when the last one does.
-    fn give(&self, pieces: impl IntoIterator<Item = BytesMut>) {
-        let reusable = pieces.into_iter().filter_map(|mut piece| {
+    fn give(&self, pieces: impl IntoIterator<Item = Vec<u8>>) {
+        let emptied = pieces.into_iter().map(|mut piece| {
             piece.clear();
-            piece.try_reclaim(PIECE_BYTES).then_some(piece)
+            piece
         });
-        self.0.lock().extend(reusable);
+        self.0.lock().extend(emptied);
     }
 
     /// Gives the memory back: nothing is written for now.
@@ -49,89 +45,81 @@ impl Pool {
     }
 }
 
-/// The values of one memtable; dropped after all that refers to them, it gives its pieces to the pool.
+/// The values of one memtable, which gives its pieces to the pool when it goes.
 pub(super) struct Values {
     pool: Arc<Pool>,
-    /// Full of small ones; the last one is being filled.
-    small: Vec<BytesMut>,
-    /// What is left of each behind those that are shared; the last one is being filled.
-    shared: Vec<BytesMut>,
+    /// The last one is being filled; none grows.
+    pieces: Vec<Vec<u8>>,
 }
 
 /// Where a value stands.
 #[derive(Debug)]
 pub(super) enum Kept {
-    Small {
+    Here {
         piece: u32,
         at: u32,
         len: u32,
     },
     /// Boxed, as most are small.
-    Shared(Box<Bytes>),
+    Apart(Box<Bytes>),
 }
 
 impl Kept {
     /// What it takes beside the pieces.
     pub(super) fn own_bytes(&self) -> usize {
         match self {
-            Self::Shared(value) if value.len() > PIECE_SHARE_MAX => value.len(),
-            _ => 0,
+            Self::Here { .. } => 0,
+            Self::Apart(value) => value.len(),
         }
     }
 }
 
 impl Values {
     pub(super) fn new(pool: Arc<Pool>) -> Self {
-        Self { pool, small: Vec::new(), shared: Vec::new() }
+        Self { pool, pieces: Vec::new() }
     }
 
-    /// A copy that stands here.
+    /// A copy that stands here, or a large value itself.
     pub(super) fn keep(&mut self, value: &Bytes) -> Kept {
         if value.len() > PIECE_SHARE_MAX {
-            return Kept::Shared(Box::new(value.clone()));
+            return Kept::Apart(Box::new(value.clone()));
         }
-        let small = value.len() < SHARED_BYTES_MIN;
-        let pieces = if small { &mut self.small } else { &mut self.shared };
-        if pieces.last().is_none_or(|piece| piece.capacity() - piece.len() < value.len()) {
-            pieces.push(self.pool.take());
+        if self.pieces.last().is_none_or(|piece| piece.capacity() - piece.len() < value.len()) {
+            self.pieces.push(self.pool.take());
         }
-        let last = pieces.len() - 1;
-        let piece = &mut pieces[last];
+        let last = self.pieces.len() - 1;
+        let piece = &mut self.pieces[last];
         let at = piece.len();
         piece.extend_from_slice(value);
-        if small {
-            // All of these are far below 4 Gi.
-            Kept::Small { piece: last as u32, at: at as u32, len: value.len() as u32 }
-        } else {
-            Kept::Shared(Box::new(piece.split().freeze()))
-        }
+        // All of these are far below 4 Gi.
+        Kept::Here { piece: last as u32, at: at as u32, len: value.len() as u32 }
     }
 
     /// The bytes of one that was kept here.
     pub(super) fn bytes_of<'a>(&'a self, kept: &'a Kept) -> &'a [u8] {
         match kept {
-            Kept::Small { piece, at, len } => &self.small[*piece as usize][*at as usize..][..*len as usize],
-            Kept::Shared(value) => value,
+            Kept::Here { piece, at, len } => &self.pieces[*piece as usize][*at as usize..][..*len as usize],
+            Kept::Apart(value) => value,
         }
     }
 
     /// For a reader, who may keep it.
     pub(super) fn lend(&self, kept: &Kept) -> Bytes {
         match kept {
-            Kept::Small { .. } => Bytes::copy_from_slice(self.bytes_of(kept)),
-            Kept::Shared(value) => Bytes::clone(value),
+            Kept::Here { .. } => Bytes::copy_from_slice(self.bytes_of(kept)),
+            Kept::Apart(value) => Bytes::clone(value),
         }
     }
 
     /// Of all pieces.
     pub(super) fn bytes(&self) -> usize {
-        (self.small.len() + self.shared.len()) * PIECE_BYTES
+        self.pieces.len() * PIECE_BYTES
     }
 }
 
 impl Drop for Values {
     fn drop(&mut self) {
-        self.pool.give(self.small.drain(..).chain(self.shared.drain(..)));
+        self.pool.give(self.pieces.drain(..));
     }
 }
 
@@ -160,25 +148,25 @@ mod tests {
     }
 
     #[test]
-    fn a_piece_is_used_again_when_nobody_has_a_value_in_it() {
+    fn pieces_are_used_again_and_what_was_lent_stays() {
         let pool = Arc::new(Pool::default());
-        let fill = || {
+        let fill = |byte| {
             let mut values = Values::new(Arc::clone(&pool));
-            let kept: Vec<_> = (0..150).map(|_| values.keep(&value(4096, 7))).collect();
+            let kept: Vec<_> = (0..150).map(|_| values.keep(&value(4096, byte))).collect();
             assert_eq!(values.bytes(), 3 * PIECE_BYTES);
             (kept, values)
         };
-        let (kept, mut values) = fill();
-        let lent = values.lend(&kept[0]);
-        let small = values.keep(&value(10, 9));
-        let copied = values.lend(&small);
+        let (kept, mut values) = fill(7);
+        let apart = values.keep(&value(PIECE_SHARE_MAX + 1, 9));
+        let lent = [values.lend(&kept[0]), values.lend(&apart)];
         drop((kept, values));
         let places = || pool.0.lock().iter().map(|piece| piece.as_ptr()).collect::<Vec<_>>();
         let before = places();
-        assert_eq!(before.len(), 3, "who has a large value has its piece, who has a small one has a copy");
-        drop(fill());
+        assert_eq!(before.len(), 3);
+        drop(fill(8));
+        assert_eq!(places().len(), 3);
         assert!(before.iter().all(|place| places().contains(place)));
-        assert_eq!((lent, copied), (value(4096, 7), value(10, 9)));
+        assert_eq!(lent, [value(4096, 7), value(PIECE_SHARE_MAX + 1, 9)]);
         pool.clear();
         assert!(pool.is_empty());
     }
