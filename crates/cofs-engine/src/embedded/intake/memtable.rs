@@ -77,6 +77,20 @@ const KEYS_AT_ONCE: usize = 1 << 10;
 const FETCHED_TOGETHER: usize = 16;
 /// Of the journal, for each key; small records take as much.
 const JOURNAL_BYTES_PER_KEY: u64 = 64;
+/// A filter is at least for so small a part of the keys that a segment can hold.
+const KEYS_EXPECTED_PART: usize = 8;
+
+/// That a segment of so many bytes can hold.
+fn keys_max(segment_bytes: u64) -> usize {
+    usize::try_from(segment_bytes / JOURNAL_BYTES_PER_KEY).unwrap_or(usize::MAX)
+}
+
+/// That such a segment will hold, it being filled by who has filled another with `before`: one with small files' bytes has few. If there are more, more absent keys pass
+/// the filter, and those are looked for.
+fn keys_expected(segment_bytes: u64, before: usize) -> usize {
+    let most = keys_max(segment_bytes);
+    before.saturating_add(before / 4).clamp(most / KEYS_EXPECTED_PART, most)
+}
 
 impl Table {
     fn new(values: Values) -> Self {
@@ -132,9 +146,17 @@ impl Memtable {
 
     /// The same; its values stand in memory of the pool.
     pub(super) fn with_pool(segment_bytes: u64, keys: KeyShape, pool: Arc<Pool>) -> Self {
-        let keys_max = usize::try_from(segment_bytes / JOURNAL_BYTES_PER_KEY).unwrap_or(usize::MAX);
+        Self::for_keys(keys_max(segment_bytes), keys, pool)
+    }
+
+    /// An empty one, for what the segment behind this one's will hold.
+    pub(super) fn next(&self, segment_bytes: u64, keys: KeyShape, pool: Arc<Pool>) -> Self {
+        Self::for_keys(keys_expected(segment_bytes, self.keys()), keys, pool)
+    }
+
+    fn for_keys(keys_expected: usize, keys: KeyShape, pool: Arc<Pool>) -> Self {
         Self {
-            filter: Filter::for_keys(keys_max),
+            filter: Filter::for_keys(keys_expected),
             order: RwLock::default(),
             table: RwLock::new(Table::new(Values::new(pool))),
             aside: Mutex::new(Aside { scans: Vec::new(), unordered: Unordered::new(keys) }),
@@ -375,6 +397,17 @@ mod tests {
     #[test]
     fn an_entry_is_as_large_as_a_cache_line() {
         assert_eq!(size_of::<Rank>() + size_of::<Version>(), 64);
+    }
+
+    #[test]
+    fn as_many_keys_are_expected_as_there_were_and_some_more() {
+        let most = keys_max(16 << 20);
+        let expected = |before| keys_expected(16 << 20, before);
+        assert_eq!(most, 262_144);
+        assert_eq!([0, 12_000, 26_000].map(expected), [most / 8; 3]);
+        assert_eq!([40_000, 80_000].map(expected), [50_000, 100_000]);
+        assert_eq!([most - 1, most, usize::MAX].map(expected), [most; 3]);
+        assert_eq!(keys_expected(0, 5), 0);
     }
 
     fn put(memtable: &Memtable, key: &str, value: &str) {

@@ -84,8 +84,8 @@ struct Layer {
 }
 
 impl Layer {
-    fn new(segment: Segment, segment_bytes: u64, keys: KeyShape, pool: Arc<Pool>) -> Arc<Self> {
-        Arc::new(Self { segment, memtable: Arc::new(Memtable::with_pool(segment_bytes, keys, pool)) })
+    fn new(segment: Segment, memtable: Memtable) -> Arc<Self> {
+        Arc::new(Self { segment, memtable: Arc::new(memtable) })
     }
 }
 
@@ -218,7 +218,8 @@ impl Intake {
         let tail = match prepared {
             Ok(segment) => {
                 found.settle(directory)?;
-                found.layers.push(Layer::new(segment, segment_bytes, keys, Arc::clone(&pool)));
+                let memtable = Memtable::with_pool(segment_bytes, keys, Arc::clone(&pool));
+                found.layers.push(Layer::new(segment, memtable));
                 found.newest = header.generation;
                 Tail::default()
             }
@@ -427,11 +428,16 @@ impl Intake {
     /// Begins it for a commit that `makes_room`, or does not.
     fn next_segment(&self, writer: &mut Writer, makes_room: bool) -> Result<(), EngineError> {
         let segment = self.take_spare(makes_room)?;
-        if let Some(ended) = &writer.layer {
-            let written = ended.segment.append_at(&mut Record::end(), &mut writer.tail);
-            written.map_err(|error| self.poison(self.failed("ending a part of", &error)))?;
-        }
-        let layer = Layer::new(segment, self.segment_bytes, self.keys, Arc::clone(&self.pool));
+        let pool = Arc::clone(&self.pool);
+        let memtable = match &writer.layer {
+            Some(ended) => {
+                let written = ended.segment.append_at(&mut Record::end(), &mut writer.tail);
+                written.map_err(|error| self.poison(self.failed("ending a part of", &error)))?;
+                ended.memtable.next(self.segment_bytes, self.keys, pool)
+            }
+            None => Memtable::with_pool(self.segment_bytes, self.keys, pool),
+        };
+        let layer = Layer::new(segment, memtable);
         writer.layer = Some(Arc::clone(&layer));
         writer.tail = Tail::default();
         // Under the drain's lock, or it might miss this between its look and its sleep.

@@ -91,7 +91,7 @@ pub(super) fn read(directory: &Path, write: bool, keys: KeyShape) -> Result<Foun
         let replayed = segment.replay(|changes| memtable.replay(changes)).map_err(reading)?;
         whole = replayed.ended;
         found.unended = (!whole).then_some(Tail { at: replayed.at, records: replayed.commits });
-        found.layers.push(Arc::new(Layer { segment, memtable: Arc::new(memtable) }));
+        found.layers.push(Layer::new(segment, memtable));
     }
     Ok(found)
 }
