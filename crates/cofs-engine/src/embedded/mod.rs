@@ -226,15 +226,12 @@ impl Engine for EmbeddedEngine {
         Ok(found.is_some())
     }
 
+    /// The record cache has no large values, and what it has stands below as well: it is not asked.
     fn show(&self, keys: &[&[u8]], see: Show<'_>) -> Result<(), EngineError> {
         let mut missing = SmallVec::<[_; 4]>::new();
         for (at, key) in keys.iter().enumerate() {
-            if self.intake.show(key, &mut |value| see(at, value)) {
-                continue;
-            }
-            match self.records.get(key) {
-                Some(value) => see(at, value.as_deref()),
-                None => missing.push((at, *key)),
+            if !self.intake.show(key, &mut |value| see(at, value)) {
+                missing.push((at, *key));
             }
         }
         self.show_below(&missing, see)

@@ -325,6 +325,8 @@ pub(super) struct Cursor {
 impl Cursor {
     const CHUNK_MIN: usize = 8;
     const CHUNK_MAX: usize = 512;
+    /// What is read ahead is copied, with the table held: of small files' bytes a few at a time.
+    const CHUNK_BYTES: usize = 64 << 10;
 
     pub(super) fn new(memtable: Arc<Memtable>, start: &[u8], end: &[u8]) -> Self {
         let state = {
@@ -367,11 +369,13 @@ impl Cursor {
         let order = self.memtable.order.read();
         let table = self.memtable.table.read();
         let range = (from.map(|key| Rank::of(&key)), Bound::Excluded(Rank::of(&self.end)));
+        let mut bytes = 0;
         for (key, at) in order.range(range) {
             let Some(version) = table.versions.at(*at).1.at(self.state) else { continue };
             let value = version.value.as_ref().map(|kept| table.values.lend(kept));
+            bytes += value.as_ref().map_or(0, Bytes::len);
             self.ahead.push_back((key.key(), value));
-            if self.ahead.len() == self.chunk {
+            if self.ahead.len() == self.chunk || bytes >= Self::CHUNK_BYTES {
                 self.from = Some(Bound::Excluded(key.key()));
                 self.chunk = (self.chunk * 4).min(Self::CHUNK_MAX);
                 return;
@@ -511,5 +515,28 @@ mod tests {
             memtable.apply(&[Change::delete(format!("{:05}", number + 1))]);
         }
         assert!(cursor.peek().is_none());
+    }
+
+    #[test]
+    fn large_values_come_a_few_at_a_time() {
+        const VALUES: usize = 400;
+        let memtable = Arc::new(Memtable::of_segment(0, KeyShape::default()));
+        let value = |number: usize| vec![number as u8; 4096];
+        for number in 0..VALUES {
+            memtable.apply(&[Change::put(format!("{number:05}").as_bytes(), value(number))]);
+        }
+        let mut cursor = cursor(&memtable);
+        for number in 0..VALUES {
+            let (key, bytes) = cursor.peek().cloned().unwrap();
+            assert_eq!(
+                (key.as_slice(), bytes.as_deref()),
+                (format!("{number:05}").as_bytes(), Some(&value(number)[..]))
+            );
+            let ahead: usize =
+                cursor.ahead.iter().map(|(_, value)| value.as_ref().map_or(0, Bytes::len)).sum();
+            assert!(ahead <= Cursor::CHUNK_BYTES, "{ahead} bytes");
+            cursor.advance();
+        }
+        assert_eq!(cursor.peek(), None);
     }
 }
