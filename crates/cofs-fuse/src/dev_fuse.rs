@@ -400,26 +400,23 @@ impl<F: FileSystem> DevFuse<F> {
     }
 
     /// Serves with this many threads until the mount is gone and every request taken has been answered; with fewer, where
-    /// something limits them. Errors: not even one thread could be had.
-    pub fn run(&self, threads: usize) -> io::Result<()> {
+    /// something limits them, and with the caller's alone where there are no others.
+    pub fn run(&self, threads: usize) {
         std::thread::scope(|scope| {
             for number in 0..threads.clamp(1, self.tasks_max) {
                 // The first one passes on what may wait: however few there are, one goes on taking requests.
                 let waits = self.service.over_network && number > 0;
                 let thread = std::thread::Builder::new().name(format!("cofs-fuse-{number}"));
-                match thread.spawn_scoped(scope, move || self.work(waits)) {
-                    Ok(_) => {}
-                    Err(error) if number == 0 => return Err(error),
-                    Err(error) => {
-                        tracing::warn!(%error, threads, started = number, "fewer threads than wanted for requests");
-                        break;
+                if let Err(error) = thread.spawn_scoped(scope, move || self.work(waits)) {
+                    tracing::warn!(%error, threads, started = number, "fewer threads than wanted for requests");
+                    if number == 0 {
+                        self.work(false);
                     }
+                    break;
                 }
             }
-            Ok(())
-        })?;
+        });
         self.wait_for_tasks();
-        Ok(())
     }
 
     fn work(&self, waits: bool) {

@@ -13,6 +13,7 @@ use std::{
         mpsc,
     },
     thread::JoinHandle,
+    time::Duration,
 };
 
 use cofs_face::FileSystem;
@@ -197,8 +198,8 @@ fn serve<F: FileSystem>(
         remove_if_dead(&at, &fs_type);
         outcome
     };
-    let session = thread.spawn(life).map_err(MountError::Thread)?;
-    let report = told.recv().map_err(|_| MountError::Thread(io::Error::other("it has panicked")))?;
+    let session = thread.spawn(life).map_err(MountError::NotStarted)?;
+    let report = told.recv().map_err(|_| MountError::NotStarted(io::Error::other("it has panicked")))?;
     Ok(Mount { point, report, session: Some(session), backing_files })
 }
 
@@ -223,6 +224,9 @@ fn prepare_uring(options: &MountOptions) -> Result<uring::Prepared, String> {
     }
 }
 
+const HELPER_TRIES: u32 = 20;
+const HELPER_AFTER: Duration = Duration::from_millis(50);
+
 /// A mount point with a mount on it that nobody serves yet.
 struct Unfinished {
     point: Option<PathBuf>,
@@ -230,9 +234,16 @@ struct Unfinished {
 
 impl Drop for Unfinished {
     fn drop(&mut self) {
-        if let Some(point) = &self.point
-            && let Err(error) = mount::unmount(point, Unmount::Lazily)
-        {
+        let Some(point) = &self.point else { return };
+        let mut outcome = mount::unmount(point, Unmount::Lazily);
+        // Where it lacked a thread there is none for the helper either, until those that it had have ended.
+        for _ in 0..HELPER_TRIES {
+            if outcome.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
+                std::thread::sleep(HELPER_AFTER);
+                outcome = mount::unmount(point, Unmount::Lazily);
+            }
+        }
+        if let Err(error) = outcome {
             tracing::warn!(%error, point = %point.display(), "the failed mount stays");
         }
     }

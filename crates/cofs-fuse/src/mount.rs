@@ -387,6 +387,7 @@ fn helper() -> Command {
 fn helper_failed(error: io::Error) -> MountError {
     match error.kind() {
         io::ErrorKind::NotFound => MountError::FusermountMissing,
+        io::ErrorKind::WouldBlock => MountError::NotStarted(error),
         _ => MountError::Fusermount(error.to_string()),
     }
 }

@@ -59,7 +59,7 @@ impl<F: FileSystem> Session<F> {
     ) -> Result<Self, MountError> {
         let notifier = Arc::<Notifier>::default();
         let interrupts = Arc::<Interrupts>::default();
-        let pool = Pool::new().map_err(MountError::Thread)?;
+        let pool = Pool::new().map_err(MountError::NotStarted)?;
         let service = Arc::new(Service {
             fs,
             dialect: Dialect::of(&settled),
@@ -74,8 +74,8 @@ impl<F: FileSystem> Session<F> {
         });
         let reader = DevFuse::new(service.clone(), device.clone(), pool.clone(), settled.transfer_bytes)
             .map_err(MountError::Device)?;
-        let interrupts = interrupts.start().map_err(MountError::Thread)?;
-        let recalls = notifier.start(device.clone()).map_err(MountError::Thread)?;
+        let interrupts = interrupts.start().map_err(MountError::NotStarted)?;
+        let recalls = notifier.start(device.clone()).map_err(MountError::NotStarted)?;
         let usual = if options.over_network { limits::FUSE_TASKS_MAX } else { cpus() };
         let threads = options.threads.unwrap_or(usual).max(1);
         let stacking = options.stacking.then(|| options.background.clone());
@@ -119,9 +119,7 @@ impl<F: FileSystem> Session<F> {
         let _ = tell.send(report);
         let vigil = vigil.ok();
         let reader = if over_uring { self.reader.unhurried() } else { self.reader.watched(vigil.clone()) };
-        if let Err(error) = reader.run(threads) {
-            tracing::error!(%error, "nobody reads /dev/fuse");
-        }
+        reader.run(threads);
         if let Some(running) = running {
             running.join();
         }

@@ -87,6 +87,10 @@ pub fn remedy(error: &io::Error) -> Option<&'static str> {
             Some("name another path: what comes before its last part must be directories")
         }
         io::ErrorKind::InvalidFilename => Some("name a shorter one"),
+        // Of a process or a thread that could not be started: the limit counts both, of all that are the user's.
+        io::ErrorKind::WouldBlock => {
+            Some("have the limit on processes raised (ulimit -u; TasksMax= of a unit)")
+        }
         io::ErrorKind::IsADirectory => Some("name a file, or move the directory away"),
         _ => None,
     }

@@ -438,6 +438,40 @@ fn too_few_open_files_end_a_mount_before_it_is_told_to_serve() {
     assert!(served > 0 && refused > 0, "{served} served, {refused} refused");
 }
 
+/// Wherever the memory ends that it may address, the caller is told; what RocksDB does not get would end the process.
+#[test]
+fn too_little_memory_is_told_in_one_line() {
+    if skip() {
+        return;
+    }
+    let root = scratch();
+    let (store, dir) = (format(&root), root.path().join("mount"));
+    fs::create_dir(&dir).unwrap();
+    let (mut served, mut refused) = (0, 0);
+    for mib in [100, 300, 500, 600, 700, 800, 1000, 1100, 1300, 1500, 1600, 1700, 1800, 2000, 2500] {
+        let line = format!("ulimit -v {}; exec \"$@\"", mib << 10);
+        let mut mount = Command::new("sh");
+        mount.args(["-c", &line, "sh", env!("CARGO_BIN_EXE_cofs"), "mount", "-d", &store]).arg(&dir);
+        let output = mount.output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        if output.status.success() {
+            served += 1;
+            let mounted = Mounted { store: store.clone(), dir: dir.clone() };
+            for number in 0..100 {
+                fs::write(dir.join(number.to_string()), vec![b'x'; 4096]).unwrap();
+            }
+            mounted.unmount();
+            continue;
+        }
+        refused += 1;
+        assert_eq!(output.status.code(), Some(1), "{mib}: {said}");
+        let is_told = said.contains("have the limit on memory raised (ulimit -v)");
+        assert!(is_told && said.trim_end().lines().count() == 1, "{mib}: {said}");
+        assert!(!is_mounted(&dir), "{mib}: {said}");
+    }
+    assert!(served > 0 && refused > 0, "{served} served, {refused} refused");
+}
+
 /// Whoever started it may have had a limit on the size of files: one writer who meets it must not end the mount of all.
 #[test]
 fn a_file_beyond_the_limit_is_refused_and_the_mount_goes_on() {

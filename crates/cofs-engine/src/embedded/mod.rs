@@ -24,6 +24,7 @@
 //! commit changes its key.
 
 mod access_times;
+mod allowance;
 mod background;
 mod below;
 mod doubt;

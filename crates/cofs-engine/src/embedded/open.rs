@@ -21,7 +21,7 @@ use rocksdb::{Cache, ColumnFamilyDescriptor, DB, DEFAULT_COLUMN_FAMILY_NAME, Opt
 use rustix::io::Errno;
 
 use super::{
-    EmbeddedEngine, EmbeddedOptions, Poison,
+    EmbeddedEngine, EmbeddedOptions, Poison, allowance,
     background::{Background, Ending},
     below::Below,
     doubt,
@@ -45,6 +45,7 @@ const VERSION: u32 = 2;
 
 pub(super) fn open(options: &EmbeddedOptions) -> Result<EmbeddedEngine, EngineError> {
     let directory = &options.directory;
+    allowance::check(options.memory_bytes)?;
     let found = check_directory(directory, options.create && !options.read_only)?;
     let budget = Budget::of(options.memory_bytes).on(directory);
     let tables_bytes = fs::read_dir(directory).and_then(table_bytes).map_err(|e| at(directory, &e))?;

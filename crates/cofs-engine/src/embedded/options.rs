@@ -76,6 +76,8 @@ impl EmbeddedOptions {
 const MIB: usize = 1 << 20;
 /// What compaction makes its tables of.
 pub(super) const TABLE_BYTES: u64 = 32 << 20;
+/// With so many threads at a time it opens those that it opens at the start (16).
+pub(super) const OPENING_THREADS: i32 = 4;
 
 /// The memory's shares.
 pub(super) struct Budget {
@@ -191,6 +193,8 @@ fn set_opening(options: &mut Options) {
     options.set_paranoid_checks(true);
     // Finite: only a few tables are opened at the start, and their readers' memory is bounded.
     options.set_max_open_files(512);
+    // Not its 16: a process may have few (`allowance`), and what more would save is round trips where the store is on a network.
+    options.set_max_file_opening_threads(OPENING_THREADS);
     // What was written one after the other is read so: the kernel reads ahead where it sees that, and only there.
     options.set_advise_random_on_open(false);
     // Samples a few tables, so that the number of keys is known after opening too.

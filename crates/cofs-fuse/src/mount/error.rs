@@ -35,7 +35,8 @@ pub enum MountError {
         point: PathBuf,
         source: io::Error,
     },
-    Thread(io::Error),
+    /// A thread, or the helper.
+    NotStarted(io::Error),
     /// The process that was to hold the mount could not be given it.
     NotHandedOn(io::Error),
 }
@@ -98,7 +99,7 @@ impl fmt::Display for MountError {
             }
             Self::Fusermount(said) => write!(f, "fusermount3: {said}"),
             Self::Mount { point, source } => write!(f, "mount at {}: {source}", point.display()),
-            Self::Thread(source) => write!(f, "no thread for the mount: {source}"),
+            Self::NotStarted(source) => write!(f, "no thread or process for the mount: {source}"),
             Self::NotHandedOn(source) => write!(f, "the mount cannot be given to its supervisor: {source}"),
         }
     }
@@ -107,7 +108,7 @@ impl fmt::Display for MountError {
 impl std::error::Error for MountError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Self::Device(source) | Self::Thread(source) | Self::NotHandedOn(source) => Some(source),
+            Self::Device(source) | Self::NotStarted(source) | Self::NotHandedOn(source) => Some(source),
             Self::Point { source, .. } | Self::Mount { source, .. } => Some(source),
             _ => None,
         }

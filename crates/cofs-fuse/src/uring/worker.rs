@@ -96,6 +96,15 @@ fn pin_to(cpu: usize) -> rustix::io::Result<()> {
     rustix::thread::sched_setaffinity(None, &only)
 }
 
+/// None where there is no thread for it. (A worker without a queue would be no way out: the kernel, which was promised one for each CPU, would
+/// have all clients wait for it.)
+fn nearby(pool: &Arc<Pool>, cpu: usize) -> Option<Arc<Pool>> {
+    let nearby = pool.nearby(cpu);
+    nearby
+        .inspect_err(|error| tracing::warn!(%error, cpu, "what waits has no thread of its own on a CPU"))
+        .ok()
+}
+
 struct Slot {
     queue: u16,
     commit_id: Arc<AtomicU64>,
@@ -126,7 +135,7 @@ impl Worker {
     pub fn new(means: Means, start: &Start) -> io::Result<Self> {
         let doorbell = Arc::new(Doorbell { finished: Mutex::default(), bell: means.bell.clone() });
         // A thread that may wait itself has no use for others on its CPU.
-        let nearby = means.pin.filter(|_| !means.waits).map(|cpu| start.pool.nearby(cpu)).transpose()?;
+        let nearby = means.pin.filter(|_| !means.waits).and_then(|cpu| nearby(&start.pool, cpu));
         let slot = |(index, (queue, entry)): (usize, (u16, Entry))| {
             let (rest, commit_id, addresses) = (Rest::default(), entry.commit_id(), entry.addresses());
             let work = (start.life)(entry, rest.clone());

@@ -75,7 +75,7 @@ pub fn start(arguments: &[OsString]) -> Done<ExitCode> {
         .stdout(Stdio::piped())
         .stderr(Stdio::inherit())
         .spawn()
-        .map_err(|error| not_started(error).within("cannot start in the background"))?;
+        .map_err(|error| Failure::from(error).within("cannot start in the background"))?;
     let (is_ready, told) = wait(&mut child, &mut signals)?;
     if let Some(signal) = told {
         child.wait()?;
@@ -108,7 +108,7 @@ fn wait(child: &mut Child, signals: &mut Signals) -> Done<(bool, Option<i32>)> {
             Err(error) => {
                 rustix::process::kill_process(Pid::from_child(child), Signal::TERM)?;
                 child.wait()?;
-                return Err(not_started(error).within("cannot wait for the background process"));
+                return Err(Failure::from(error).within("cannot wait for the background process"));
             }
         };
         let mut told = None;
@@ -121,17 +121,6 @@ fn wait(child: &mut Child, signals: &mut Signals) -> Done<(bool, Option<i32>)> {
         }
         Ok((listener.join().unwrap_or(false), told))
     })
-}
-
-/// Of a process or a thread that could not be started: the limit counts both, of all that are the user's.
-pub fn not_started(error: io::Error) -> Failure {
-    let is_limit = error.kind() == io::ErrorKind::WouldBlock;
-    let failure = Failure::from(error);
-    if is_limit {
-        failure.next("have the limit on processes raised (ulimit -u; TasksMax= of a unit)")
-    } else {
-        failure
-    }
 }
 
 fn says_ready(stdout: ChildStdout) -> bool {

@@ -3,7 +3,7 @@
 //! A mount that is not in use goes at once. One whose users do not let go within a moment is written out, taken
 //! out of the tree, and its users are cut off, also those that only have it where we do not see it: what they wrote is kept, what they do next fails. That is what a service manager that stops a service expects; `cofs umount` instead refuses a busy mount.
 
-use std::{fs::File, io, path::Path, process::ExitCode, thread, time::Duration};
+use std::{fs::File, io, path::Path, process::ExitCode, sync::mpsc, thread, time::Duration};
 
 use rustix::io::Errno;
 use signal_hook::{
@@ -19,31 +19,38 @@ const GRACE: Duration = Duration::from_secs(2);
 
 /// Signals that have come and not been answered. From its making on they no longer end the process, so that
 /// none can leave a mount behind that nobody serves.
-pub struct Told(Signals);
+pub struct Told(mpsc::Sender<Mounted>);
+
+/// What is taken down, and what writes out what its users have changed through mappings.
+struct Mounted {
+    connection: Connection,
+    write_out: Box<dyn Fn() + Send>,
+}
 
 impl Told {
+    /// With a thread of its own, before there is a mount that it could be missed for.
     pub fn new() -> io::Result<Self> {
-        Signals::new([SIGTERM, SIGINT]).map(Self)
-    }
-
-    /// Starts the thread that takes the mount down when told, or when that was told already, wherever it is by then; what its users have
-    /// changed through mappings is written by `write_out`.
-    pub fn unmount(
-        mut self,
-        connection: Connection,
-        write_out: impl Fn() + Send + 'static,
-    ) -> io::Result<()> {
+        let mut signals = Signals::new([SIGTERM, SIGINT])?;
+        let (tell, told) = mpsc::channel::<Mounted>();
         thread::Builder::new().name("signals".into()).spawn(move || {
-            for signal in self.0.forever() {
+            let Ok(Mounted { connection, write_out }) = told.recv() else { return };
+            for signal in signals.forever() {
                 // A signal may come twice (a service manager and the supervisor, timeout(1), a terminal and its shell), or after somebody's umount.
                 if connection.is_there() {
                     tracing::info!(signal, "unmounting");
                     notify("STOPPING=1", "Closing the volume");
-                    take_down(&connection, &write_out);
+                    take_down(&connection, &*write_out);
                 }
             }
         })?;
-        Ok(())
+        Ok(Self(tell))
+    }
+
+    /// Takes the mount down when told, or when that was told already, wherever it is by then; what its users have
+    /// changed through mappings is written by `write_out`.
+    pub fn unmount(self, connection: Connection, write_out: impl Fn() + Send + 'static) {
+        // The thread waits for this, and does not end before.
+        let _ = self.0.send(Mounted { connection, write_out: Box::new(write_out) });
     }
 }
 

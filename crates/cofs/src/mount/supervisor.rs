@@ -388,7 +388,7 @@ impl Supervisor<'_> {
             if let Err(error) = listener {
                 // Nobody hears whether it serves.
                 let ended = child.kill().and_then(|()| child.wait());
-                let failure = ended.map_or_else(Failure::from, |_| daemon::not_started(error));
+                let failure = ended.map_or_else(Failure::from, |_| Failure::from(error));
                 let failure = failure.within("cannot listen to the process that is to serve");
                 return (End::NotBegun(failure), Wish::None);
             }
@@ -441,9 +441,7 @@ impl Supervisor<'_> {
                 Err(error)
             }
         });
-        begun.map_err(|error| {
-            daemon::not_started(error).within(format!("cannot start {}", self.program.display()))
-        })
+        begun.map_err(|error| Failure::from(error).within(format!("cannot start {}", self.program.display())))
     }
 
     /// Takes the child's words until it has ended.

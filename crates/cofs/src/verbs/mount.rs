@@ -384,7 +384,7 @@ impl Service<'_> {
         warn_of_what_is_not_had(self.options, report);
         // Else somebody has unmounted it already.
         if let Some(device) = device {
-            told.unmount(Connection::of(device), write_out).within("cannot wait for signals")?;
+            told.unmount(Connection::of(device), write_out);
         }
         self.ready(&locked.store, mount.point(), device)?;
         let closed = mount.join();
