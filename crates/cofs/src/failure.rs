@@ -87,10 +87,10 @@ pub fn remedy(error: &io::Error) -> Option<&'static str> {
             Some("name another path: what comes before its last part must be directories")
         }
         io::ErrorKind::InvalidFilename => Some("name a shorter one"),
-        // Of a process or a thread that could not be started: the limit counts both, of all that are the user's.
-        io::ErrorKind::WouldBlock => {
-            Some("have the limit on processes raised (ulimit -u; TasksMax= of a unit)")
-        }
+        // Of a process or a thread that could not be started: the limit counts both, of all that are the user's. A thread's stack may be what lacks.
+        io::ErrorKind::WouldBlock => Some(
+            "have the limit on processes raised (ulimit -u; TasksMax= of a unit), or that on memory (ulimit -v)",
+        ),
         io::ErrorKind::IsADirectory => Some("name a file, or move the directory away"),
         _ => None,
     }
