@@ -224,6 +224,7 @@ fn prepare_uring(options: &MountOptions) -> Result<uring::Prepared, String> {
     }
 }
 
+/// A mount that lacked a thread has no process for fusermount3 either, until the threads that it had have ended.
 const HELPER_TRIES: u32 = 20;
 const HELPER_AFTER: Duration = Duration::from_millis(50);
 
@@ -235,16 +236,16 @@ struct Unfinished {
 impl Drop for Unfinished {
     fn drop(&mut self) {
         let Some(point) = &self.point else { return };
-        let mut outcome = mount::unmount(point, Unmount::Lazily);
-        // Where it lacked a thread there is none for the helper either, until those that it had have ended.
-        for _ in 0..HELPER_TRIES {
-            if outcome.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
-                std::thread::sleep(HELPER_AFTER);
-                outcome = mount::unmount(point, Unmount::Lazily);
+        for tries_left in (0..HELPER_TRIES).rev() {
+            match mount::unmount(point, Unmount::Lazily) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock && tries_left > 0 => {
+                    std::thread::sleep(HELPER_AFTER);
+                }
+                Err(error) => {
+                    return tracing::warn!(%error, point = %point.display(), "the failed mount stays");
+                }
+                Ok(()) => return,
             }
-        }
-        if let Err(error) = outcome {
-            tracing::warn!(%error, point = %point.display(), "the failed mount stays");
         }
     }
 }

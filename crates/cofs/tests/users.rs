@@ -9,7 +9,7 @@ use std::{
     process::{Command, Output},
 };
 
-use common::{Mounted, is_mounted, lives::put_program, path_str, run, scratch, skip};
+use common::{Mounted, is_mounted, lives::put_program, path_str, run, scratch, skip, wait_for};
 
 /// Another user, with the program and a directory of his own.
 struct User {
@@ -50,21 +50,32 @@ impl User {
     }
 }
 
+fn has_processes(uid: u32) -> bool {
+    let processes = fs::read_dir("/proc").unwrap().flatten();
+    let numbered = processes.filter(|entry| entry.file_name().to_string_lossy().parse::<u32>().is_ok());
+    numbered.filter_map(|entry| entry.metadata().ok()).any(|metadata| metadata.uid() == uid)
+}
+
 /// Of a user with no other processes, as the limit counts all that he has, and their threads. Wherever they end, he is told so; or it serves.
 #[test]
 fn too_few_processes_are_told_in_one_line() {
     /// Debian's `games`, who does nothing: fusermount3 wants one with a name.
     const GAMES: u32 = 5;
-    let device = fs::metadata("/dev/fuse").map_or(0, |device| device.mode());
-    if skip() || !rustix::process::geteuid().is_root() || device & 0o006 != 0o006 {
-        eprintln!("skipped: needs root to become another user, and a /dev/fuse that users may open");
+    /// From here on there are enough to find out what lacks.
+    const SOME: u32 = 4;
+    if skip() || !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: it takes root to become another user");
         return;
     }
+    let device = fs::metadata("/dev/fuse").map_or(0, |device| device.mode());
+    let may_mount = device & 0o006 == 0o006;
     let root = scratch();
     let user = User::new(&root, GAMES);
+    // Of an earlier run, ended and not looked after yet by the machine's first process: they count.
+    wait_for("the end of the user's processes", || !has_processes(GAMES));
     user.run(&[&user.program, "format", &user.store]);
     let (mut served, mut refused) = (0, 0);
-    for limit in 1..40 {
+    for limit in 1..if may_mount { 40 } else { SOME } {
         let line = user.line(&[&user.program, "mount", "-d", &user.store, &user.dir]);
         let output = Command::new("prlimit").arg(format!("--nproc={limit}")).args(&line).output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
@@ -78,12 +89,17 @@ fn too_few_processes_are_told_in_one_line() {
         refused += 1;
         assert_eq!(output.status.code(), Some(1), "{limit}: {said}");
         // Before it what it can do without was missed, perhaps, and said in lines of the log.
+        let is_of_log = |line: &str| limit >= SOME && line.contains(" WARN cofs_");
+        let is_told = |line: &str| line.starts_with("cofs mount: ");
+        assert!(said.lines().all(|line| is_told(line) || is_of_log(line)), "{limit}: {said}");
         let last = said.lines().last().unwrap_or_default();
-        assert!(last.starts_with("cofs mount: "), "{limit}: {said}");
-        assert!(last.contains("limit on processes raised (ulimit -u"), "{limit}: {said}");
+        assert!(is_told(last) && last.contains("limit on processes raised (ulimit -u"), "{limit}: {said}");
         assert!(!is_mounted(Path::new(&user.dir)), "{limit}: {said}");
     }
-    assert!(served > 0 && refused > 3, "{served} served, {refused} refused");
+    assert!(
+        (served > 0 || !may_mount) && refused >= SOME - 1 + u32::from(may_mount),
+        "{served} served, {refused} refused"
+    );
     user.run(&[&user.program, "fsck", &user.store]);
 }
 

@@ -22,9 +22,8 @@ const MORE_BYTES: u64 = 192 << 20;
 
 /// Whether this process may have what an engine of so much memory needs. Errors: EAGAIN (threads), ENOMEM.
 pub(super) fn check(memory_bytes: usize) -> Result<(), EngineError> {
-    let limit = getrlimit(Resource::As).current;
-    check_space(memory_bytes as u64 + MORE_BYTES, limit, used_bytes())?;
-    if limit.is_some() {
+    if let Some(limit) = getrlimit(Resource::As).current {
+        check_space(memory_bytes as u64 + MORE_BYTES, limit, used_bytes())?;
         share_allocator();
     }
     check_threads(THREADS)
@@ -40,8 +39,10 @@ fn share_allocator() {
 }
 
 /// A limit is what `ulimit -v` sets, in bytes.
-fn check_space(needed: u64, limit: Option<u64>, used: u64) -> Result<(), EngineError> {
-    let Some(limit) = limit.filter(|&limit| limit < used.saturating_add(needed)) else { return Ok(()) };
+fn check_space(needed: u64, limit: u64, used: u64) -> Result<(), EngineError> {
+    if used.saturating_add(needed) <= limit {
+        return Ok(());
+    }
     let [needed, limit, used] = [needed, limit, used].map(|bytes| bytes >> 20);
     let what =
         format!("the metadata need {needed} MiB of address space; of {limit} MiB allowed {used} are used");
@@ -67,7 +68,6 @@ fn check_threads(count: usize) -> Result<(), EngineError> {
     started.map_err(|error| {
         let what = format!("the metadata need {count} threads, not all of which can be had: {error}");
         from_errno(what, Errno::from_io_error(&error).unwrap_or(Errno::AGAIN))
-            .advise("have the limit on processes raised (ulimit -u; TasksMax= of a unit)")
     })
 }
 
@@ -78,9 +78,9 @@ mod tests {
     #[test]
     fn a_process_may_have_what_it_is_allowed() {
         check(16 << 20).unwrap();
-        check_space(100, None, u64::MAX).unwrap();
-        check_space(100, Some(300), 200).unwrap();
-        let refused = check_space(100 << 20, Some(300 << 20), 201 << 20).unwrap_err();
+        check_space(100, 300, 200).unwrap();
+        check_space(100, 300, u64::MAX).unwrap_err();
+        let refused = check_space(100 << 20, 300 << 20, 201 << 20).unwrap_err();
         assert_eq!(refused.errno, Some(Errno::NOMEM.raw_os_error()));
         let said = "the metadata need 100 MiB of address space; of 300 MiB allowed 201 are used; have the limit on memory raised (ulimit -v)";
         assert_eq!(refused.to_string(), said);
