@@ -10,7 +10,10 @@ use std::{
     mem::ManuallyDrop,
     os::fd::{FromRawFd, OwnedFd, RawFd},
     path::Path,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use parking_lot::{Condvar, Mutex};
@@ -81,12 +84,18 @@ pub struct FaultyStore {
     injected: Mutex<u64>,
     hangs: Mutex<Hangs>,
     resumed: Condvar,
+    without_kinds: AtomicBool,
 }
 
 impl FaultyStore {
     pub fn new(inner: Arc<dyn BackingStore>) -> Self {
-        let (faults, injected, hangs, resumed) = Default::default();
-        Self { inner, faults, injected, hangs, resumed }
+        let (faults, injected, hangs, resumed, without_kinds) = Default::default();
+        Self { inner, faults, injected, hangs, resumed, without_kinds }
+    }
+
+    /// Listings do not say what an entry is from now on, as those of file systems without `d_type`.
+    pub fn tell_no_kinds(&self) {
+        self.without_kinds.store(true, Ordering::Relaxed);
     }
 
     pub fn inject(&self, fault: Fault) {
@@ -205,7 +214,9 @@ impl BackingStore for FaultyStore {
         visit: &mut dyn FnMut(&[u8], EntryKind) -> io::Result<()>,
     ) -> io::Result<()> {
         self.admit(Operation::List)?;
-        self.inner.list(directory, visit)
+        let told = !self.without_kinds.load(Ordering::Relaxed);
+        self.inner
+            .list(directory, &mut |name, kind| visit(name, if told { kind } else { EntryKind::Unknown }))
     }
 
     fn space(&self) -> io::Result<Space> {

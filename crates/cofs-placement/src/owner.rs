@@ -20,7 +20,7 @@ use siphasher::sip::SipHasher13;
 use crate::{
     era::{Era, Kept},
     path,
-    store::{At, BackingStore, OpenMode, Operation, errno},
+    store::{At, BackingStore, OpenMode, Operation, errno, open_regular},
 };
 
 pub const XATTR: &str = "user.cofs.ino";
@@ -196,7 +196,7 @@ impl OwnerLog {
 /// All that the log of `directory` says, by index. Empty if there is no log.
 pub fn read_log(store: &dyn BackingStore, directory: &File) -> io::Result<HashMap<u64, InodeId>> {
     let mut owners = HashMap::new();
-    let file = match store.open(At::below(directory, path::OWNERS), OpenMode::Read) {
+    let file = match open_regular(store, At::below(directory, path::OWNERS), OpenMode::Look) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(owners),
         other => other?,
     };

@@ -167,7 +167,7 @@ fn look(
 ) -> io::Result<Option<Look>> {
     let name = path::name_of(sequence);
     let at = At::below(directory, &name);
-    let file = match pool.store.open(at, OpenMode::Read) {
+    let file = match pool.store.open(at, OpenMode::Look) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         // A symbolic link under an object's name, or a socket.
         Err(error) if error.raw_os_error().is_some_and(no_file) => return Ok(Some(Look::NoFile)),

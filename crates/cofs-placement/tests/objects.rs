@@ -2,12 +2,15 @@
 
 mod common;
 
-use std::{os::unix::fs::MetadataExt, sync::Arc};
+use std::{os::unix::fs::MetadataExt, path::Path, sync::Arc};
 
 use cofs_placement::{Placement, PoolConfig, PoolHealth, Tier};
 use cofs_types::{FallocateMode, FsError, PoolId, SeekWhence, Timestamp};
-use common::{POOL, VOLUME, World, entries_per_directory, eventually, id, ino, scan};
-use rustix::time::{ClockId, clock_gettime};
+use common::{POOL, VOLUME, World, crash, entries_per_directory, eventually, id, ino, scan};
+use rustix::{
+    fs::{CWD, FileType, Mode, mknodat},
+    time::{ClockId, clock_gettime},
+};
 
 #[test]
 fn an_object_is_taken_written_and_removed() {
@@ -182,6 +185,33 @@ fn owners_can_be_set_and_what_is_foreign_is_told() {
         let expected = ["0/00", "0/000/.nfs0000", "0/000/1fe", "0/000/1ff", "note"];
         assert_eq!(foreign, expected.map(|name| format!("objects/{name}")));
     }
+}
+
+/// A FIFO would be waited for, for ever. (What a listing calls one is not opened.)
+#[test]
+fn what_stands_in_the_place_of_an_object_is_not_waited_for() {
+    let fifo = |path: &Path| mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    let world = World::new(1);
+    world.faulty().tell_no_kinds();
+    let placement = world.open();
+    placement.fill_now(POOL, 5).unwrap();
+    let taken = placement.take(ino(1)).unwrap();
+    crash(placement);
+    let directory = world.directory().join("objects/0/000");
+    // Among those that were made ahead, where a start looks.
+    let victim = directory.join(format!("{:03x}", taken.id.sequence() + 2));
+    std::fs::remove_file(&victim).unwrap();
+    fifo(&victim);
+
+    let placement = world.open();
+    placement.fill_now(POOL, 5).unwrap();
+    let (found, foreign) = scan(&placement);
+    assert_eq!(found[&taken.id.sequence()].owner, Some(ino(1)));
+    assert_eq!(foreign, [victim.strip_prefix(world.directory()).unwrap()]);
+
+    fifo(&directory.join("owners"));
+    let told = placement.scan(POOL, &mut |_| Ok(())).unwrap_err();
+    assert!(told.to_string().contains("it is no regular file"), "{told}");
 }
 
 #[test]

@@ -114,7 +114,7 @@ enum Use {
 fn look(pool: &Pool, directory: &File, sequence: u64, owners: &HashMap<u64, InodeId>) -> io::Result<Use> {
     let name = path::name_of(sequence);
     let at = At::below(directory, &name);
-    let file = match pool.store.open(at, OpenMode::Read) {
+    let file = match pool.store.open(at, OpenMode::Look) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Use::Unknown),
         other => other?,
     };
