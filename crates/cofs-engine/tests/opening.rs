@@ -74,7 +74,7 @@ fn something_else_there() {
 #[test]
 fn made_by_a_newer_version() {
     let directory = store();
-    fs::write(directory.path().join("cofs-engine"), "cofs engine, rocksdb, version 3\n").unwrap();
+    fs::write(directory.path().join("cofs-engine"), "cofs engine, rocksdb, version 4\n").unwrap();
     refused(&options(directory.path()), Errno::INVAL, "newer cofs");
     fs::write(directory.path().join("cofs-engine"), "cofs engine, rocksdb, version 99999999999999\n")
         .unwrap();
@@ -87,10 +87,10 @@ fn made_by_a_newer_version() {
 fn one_without_a_journal_of_an_older_version_gets_one() {
     let directory = store();
     let marker = directory.path().join("cofs-engine");
-    assert_eq!(fs::read_to_string(&marker).unwrap(), "cofs engine, rocksdb, version 2\n");
+    assert_eq!(fs::read_to_string(&marker).unwrap(), "cofs engine, rocksdb, version 3\n");
     fs::write(&marker, "cofs engine, rocksdb, version 1\n").unwrap();
     drop(open(directory.path()));
-    assert_eq!(fs::read_to_string(&marker).unwrap(), "cofs engine, rocksdb, version 2\n");
+    assert_eq!(fs::read_to_string(&marker).unwrap(), "cofs engine, rocksdb, version 3\n");
     assert!(open(directory.path()).get(b"k").unwrap().is_some());
 }
 
@@ -218,7 +218,8 @@ fn what_stands_in_the_place_of_a_file_is_not_waited_for() {
         ("cofs-engine", Some((Errno::INVAL, "its file cofs-engine is damaged"))),
         ("CURRENT", Some((Errno::UCLEAN, "CURRENT: it is a FIFO"))),
         ("MANIFEST-", Some((Errno::UCLEAN, ": it is a FIFO"))),
-        ("journal-0", Some((Errno::UCLEAN, "its files journal-N are illegible"))),
+        // Whether a segment had been made ready beside it by then or not.
+        ("journal-0", Some((Errno::UCLEAN, "journal-"))),
         ("manifest-length", None),
     ] {
         let directory = store();

@@ -8,7 +8,7 @@
 //!   holds what the journal on the disk does not;
 //! - *poison*: a failed sync of the journal is kept and answers every later commit and sync. Reads go
 //!   on. There is no healing in process: what a failed sync left in the kernel's cache can't be known, so
-//!   the store must be opened anew (a remount), which replays the journal as the disk has it;
+//!   the store must be opened anew (a remount), which replays the journal and has what it found written and synced once more;
 //! - *healing*: what RocksDB cannot take (no space, an error of the disk) stays in the journal and is tried again.
 //!   Commits go on while the journal has room, then they fail with the cause, and succeed again when it is gone. What RocksDB fails at in
 //!   the background, compaction and its manifest, does not stop it either ([`background`]), nor is a store damaged by that if it is closed

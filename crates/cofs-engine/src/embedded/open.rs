@@ -4,8 +4,9 @@
 //! the store is made. Only a missing or empty directory, or one in which making a store was cut short
 //! before RocksDB's own `CURRENT`, becomes a store; anything else is left as it is.
 //!
-//! Version 1 has no journal. A store is made as one, and becomes version 2 when its journal is there; so an older
-//! cofs, which knows of none, does not open a store that has one, and a missing journal is noticed.
+//! Version 1 has no journal. A store is made as one, and gets the newest version when its journal is there; so an older
+//! cofs, which knows of none, does not open a store that has one, and a missing journal is noticed. Version 2 has a journal whose
+//! segments have no salt, and becomes version 3 before the first that has: an older cofs would take that for none.
 
 use std::{
     ffi::OsString,
@@ -39,9 +40,9 @@ pub(super) const MARKER: &str = "cofs-engine";
 pub(super) const MARKER_NEW: &str = "cofs-engine.new";
 const MARKER_PREFIX: &str = "cofs engine, rocksdb, version ";
 const MARKER_BYTES_MAX: u64 = 4096;
-/// Without a journal.
-const VERSION_BEFORE: u32 = 1;
-const VERSION: u32 = 2;
+const WITHOUT_JOURNAL: u32 = 1;
+const WITHOUT_SALT: u32 = 2;
+const VERSION: u32 = 3;
 
 pub(super) fn open(options: &EmbeddedOptions) -> Result<EmbeddedEngine, EngineError> {
     let directory = &options.directory;
@@ -51,7 +52,7 @@ pub(super) fn open(options: &EmbeddedOptions) -> Result<EmbeddedEngine, EngineEr
     let tables_bytes = fs::read_dir(directory).and_then(table_bytes).map_err(|e| at(directory, &e))?;
     let (mut rocksdb, block_cache) = rocksdb_options(&budget, tables_bytes);
     rocksdb.create_if_missing(found == Found::Nothing);
-    if found == Found::Store(VERSION) && !Intake::is_there(directory) {
+    if found.has_journal() && !Intake::is_there(directory) {
         return Err(without_journal(directory));
     }
     manifest::check(directory)?;
@@ -113,6 +114,9 @@ fn open_for_writing(
         let db = doubt::opening(directory, || open_db(rocksdb, options), listed)?;
         // Before anybody else takes it.
         reserve::keep_for_opening(directory);
+        if found == Found::Store(WITHOUT_SALT) {
+            write_marker(directory, VERSION).map_err(|e| at(directory, &e))?;
+        }
         let may_store = !options.journal_by_calls;
         Intake::open(directory, budget.segment_bytes, may_store, options.keys, Arc::clone(&poison))
             .map(|intake| (db, intake))
@@ -123,7 +127,7 @@ fn open_for_writing(
         Some((why, GivenUp::Reserve(bytes))) => intake.opened_with_reserve(why, bytes),
         None => {}
     }
-    if found != Found::Store(VERSION) {
+    if !found.has_journal() {
         write_marker(directory, VERSION).map_err(|e| at(directory, &e))?;
     }
     let (db, intake) = (Arc::new(db), Arc::new(intake));
@@ -281,6 +285,12 @@ enum Found {
     Nothing,
 }
 
+impl Found {
+    fn has_journal(self) -> bool {
+        matches!(self, Self::Store(WITHOUT_SALT..=VERSION))
+    }
+}
+
 fn check_directory(directory: &Path, create: bool) -> Result<Found, EngineError> {
     if create {
         fs::create_dir_all(directory).map_err(|e| at(directory, &e))?;
@@ -302,7 +312,7 @@ fn check_directory(directory: &Path, create: bool) -> Result<Found, EngineError>
         (None, true, _) => Err(foreign(directory)),
         (None, false, _) if !is_empty(directory)? => Err(foreign(directory)),
         (None, false, true) => {
-            write_marker(directory, VERSION_BEFORE).map_err(|e| at(directory, &e)).map(|()| Found::Nothing)
+            write_marker(directory, WITHOUT_JOURNAL).map_err(|e| at(directory, &e)).map(|()| Found::Nothing)
         }
         (None, false, false) => Err(missing(directory)),
     }
@@ -312,7 +322,7 @@ fn check_marker(directory: &Path, text: &str) -> Result<u32, EngineError> {
     let version = text.strip_prefix(MARKER_PREFIX).and_then(|rest| rest.trim_end().parse::<u64>().ok());
     let known = version.and_then(|version| version.try_into().ok());
     match (version, known) {
-        (_, Some(version @ VERSION_BEFORE..=VERSION)) => Ok(version),
+        (_, Some(version @ WITHOUT_JOURNAL..=VERSION)) => Ok(version),
         (Some(newer), _) => {
             let directory = directory.display();
             let text =

@@ -125,7 +125,8 @@ impl Intake {
         {
             let previous = work.newest;
             let oldest = layers.last().map_or(previous, |layer| layer.segment.header.generation);
-            return Some(Job::Prepare(slot, Header { generation: previous + 1, previous, oldest }));
+            let header = Header { generation: previous + 1, previous, oldest, salt: None };
+            return Some(Job::Prepare(slot, header));
         }
         match &layers[..] {
             [_, .., oldest] => Some(Job::Drain(Arc::clone(oldest))),
@@ -225,8 +226,9 @@ impl Intake {
     }
 
     /// Lets the next segment begin, if one is ready.
-    fn end_segment(&self) -> Result<(), Failure> {
-        let mut writer = self.writer.lock();
+    pub(super) fn end_segment(&self) -> Result<(), Failure> {
+        // Who has it commits, and may wait for this thread: there is no pause any more.
+        let Some(mut writer) = self.writer.try_lock() else { return Ok(()) };
         // While the writer is locked nobody else takes it.
         if self.work.lock().spare.is_none() {
             return Ok(());
@@ -259,9 +261,8 @@ impl Intake {
             }
             // A file system without space for more files: the first two do. (One that was there stays: the newest
             // header may still count what stands in it.)
-            Err(_) if slot.new && slot.number >= SLOTS_MIN => {
-                work.slots = SLOTS;
-                let _ = std::fs::remove_file(segment::path(&self.directory, slot.number));
+            Err(_) if slot.new && slot.number >= SLOTS_MIN && self.is_removed(slot.number) => {
+                work.slots = SLOTS
             }
             // Whatever of the header has reached the disk: it is written whole and synced by the next attempt, and nothing is
             // behind it before.
@@ -269,6 +270,14 @@ impl Intake {
         }
         self.changed.notify_all();
         Ok(())
+    }
+
+    /// Takes a file away that could not be made ready. As long as it is there it may claim to be the segment that it was to be.
+    fn is_removed(&self, slot: u32) -> bool {
+        match std::fs::remove_file(segment::path(&self.directory, slot)) {
+            Err(error) => error.kind() == std::io::ErrorKind::NotFound,
+            Ok(()) => true,
+        }
     }
 
     /// Processes that ended again and again before they had drained anything have made more files than are needed.

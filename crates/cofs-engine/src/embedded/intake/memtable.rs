@@ -108,16 +108,16 @@ impl Table {
             return Some(self.versions.insert(hash, rank, version));
         };
         let seen = newest.commit < commit && scans.iter().any(|&state| state >= newest.commit);
-        let replaced = std::mem::replace(newest, version);
+        let mut replaced = std::mem::replace(newest, version);
         if seen {
             newest.older = Some(Box::new(replaced));
         } else if replaced.commit == commit {
             // A later change of the same commit: what it replaces nobody sees, what that kept stays.
-            newest.older = replaced.older;
+            newest.older = replaced.older.take();
         } else {
             let bytes = entry_bytes(replaced.value.as_ref());
             self.entries_bytes = self.entries_bytes.saturating_sub(bytes);
-            newest.older = replaced.older.filter(|_| !scans.is_empty());
+            newest.older = replaced.older.take().filter(|_| !scans.is_empty());
         }
         None
     }
@@ -125,6 +125,16 @@ impl Table {
 
 fn entry_bytes(value: Option<&Kept>) -> usize {
     ENTRY_OVERHEAD_BYTES + value.map_or(0, Kept::own_bytes)
+}
+
+/// One after the other: a key that is changed all the time while others list may have more of them than a stack has room for.
+impl Drop for Version {
+    fn drop(&mut self) {
+        let mut older = self.older.take();
+        while let Some(mut version) = older {
+            older = version.older.take();
+        }
+    }
 }
 
 impl Version {
@@ -397,6 +407,12 @@ impl Drop for Cursor {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn any_number_of_versions_of_a_key_is_let_go_of() {
+        let older = |older, commit| Some(Box::new(Version { commit, value: None, older }));
+        drop((0..300_000).fold(None, older));
+    }
 
     #[test]
     fn an_entry_is_as_large_as_a_cache_line() {

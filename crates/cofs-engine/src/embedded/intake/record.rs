@@ -7,7 +7,8 @@
 //! ```
 //!
 //! A length of 0 is the end of a segment that another follows. The checksum covers the payload, the segment's
-//! generation and the record's index, so that what an earlier use of the file left is never taken for a record.
+//! generation and the record's index, so that what an earlier use of the file left is never taken for a record; and the
+//! segment's salt, so that nobody can have had bytes stored in the file that are (a small file's bytes stand here as they are).
 
 use std::cell::Cell;
 
@@ -28,6 +29,8 @@ pub(super) struct Place {
     pub(super) generation: u64,
     /// Records before it in its segment.
     pub(super) index: u64,
+    /// The segment's; none before version 3 of the store.
+    pub(super) salt: Option<u64>,
 }
 
 /// Values from this size on are not copied on their way to the file.
@@ -142,13 +145,15 @@ fn len(bytes: usize) -> Option<[u8; 4]> {
 
 /// Aligned, or they would be summed byte by byte.
 #[repr(align(8))]
-struct Words([u8; 16]);
+struct Words([u8; 24]);
 
 fn checksum(payload_crc: u32, place: Place) -> u32 {
-    let mut bytes = Words([0; 16]);
+    let mut bytes = Words([0; 24]);
     bytes.0[..8].copy_from_slice(&place.generation.to_le_bytes());
-    bytes.0[8..].copy_from_slice(&place.index.to_le_bytes());
-    crc32c::crc32c_append(payload_crc, &bytes.0)
+    bytes.0[8..16].copy_from_slice(&place.index.to_le_bytes());
+    bytes.0[16..].copy_from_slice(&place.salt.unwrap_or_default().to_le_bytes());
+    let len = if place.salt.is_some() { 24 } else { 16 };
+    crc32c::crc32c_append(payload_crc, &bytes.0[..len])
 }
 
 /// What stands at a place of a segment.
@@ -200,7 +205,7 @@ fn take_u32(bytes: &[u8]) -> Option<(u32, &[u8])> {
 mod tests {
     use super::*;
 
-    const PLACE: Place = Place { generation: 7, index: 3 };
+    const PLACE: Place = Place { generation: 7, index: 3, salt: Some(9) };
 
     fn batch() -> Vec<Change> {
         let large = vec![5; LARGE_BYTES];
@@ -230,7 +235,13 @@ mod tests {
         assert_eq!(changes[3], (Key::new(), Some(Bytes::new())));
         assert_eq!(changes[4], (Key::from_slice(b"last"), large));
         assert_eq!(changes.len(), 5);
-        for other in [Place { index: 4, ..PLACE }, Place { generation: 8, ..PLACE }] {
+        let others = [
+            Place { index: 4, ..PLACE },
+            Place { generation: 8, ..PLACE },
+            Place { salt: Some(8), ..PLACE },
+            Place { salt: None, ..PLACE },
+        ];
+        for other in others {
             assert!(matches!(read(&bytes, other), Found::Nothing));
         }
         assert!(matches!(read(&bytes_at(&mut Record::end(), PLACE), PLACE), Found::End));

@@ -62,7 +62,8 @@ fn segments(directory: &Path) -> Result<(Vec<(u32, Header)>, Vec<u32>), EngineEr
             None => free.push(slot),
         }
     }
-    used.sort_unstable_by_key(|(_, header)| header.generation);
+    // Of two attempts to make one ready the later one says last.
+    used.sort_unstable_by_key(|(_, header)| (header.generation, header.oldest));
     Ok((used, free))
 }
 
@@ -78,7 +79,8 @@ pub(super) fn read(directory: &Path, write: bool, keys: KeyShape) -> Result<Foun
     let live = used.split_off(used.partition_point(|(_, header)| header.generation < newest.oldest));
     free.extend(used.into_iter().map(|(slot, _)| slot));
     check_chain(directory, &live)?;
-    let mut found = Found { newest: newest.generation, free, slots, ..Found::default() };
+    let (live, void) = without_doubles(directory, &live)?;
+    let mut found = Found { newest: newest.generation, void, free, slots, ..Found::default() };
     let mut whole = true;
     for (slot, header) in live {
         if !whole {
@@ -94,6 +96,41 @@ pub(super) fn read(directory: &Path, write: bool, keys: KeyShape) -> Result<Foun
         found.layers.push(Layer::new(segment, memtable));
     }
     Ok(found)
+}
+
+/// Of files that claim to be the same segment the one with records, or the last; and the others: of attempts to make it ready that were given up, and could not be
+/// removed, or came back in a power cut.
+fn without_doubles(
+    directory: &Path,
+    live: &[(u32, Header)],
+) -> Result<(Vec<(u32, Header)>, Vec<u32>), EngineError> {
+    let (mut single, mut others) = (Vec::new(), Vec::new());
+    for same in live.chunk_by(|(_, one), (_, other)| one.generation == other.generation) {
+        let mut kept = same.last().copied();
+        if same.len() > 1 {
+            let has_records = |&(slot, header): &(u32, Header)| {
+                let replayed = Segment::open(directory, slot, header, false)?.replay(drop)?;
+                Ok(replayed.ended || replayed.commits > 0)
+            };
+            let used: io::Result<Vec<bool>> = same.iter().map(has_records).collect();
+            let used = used.map_err(|error| failed("reading", directory, &error))?;
+            let mut used = same.iter().zip(used).filter_map(|(segment, used)| used.then_some(*segment));
+            kept = used.next().or(kept);
+            if used.next().is_some() {
+                let text = format!(
+                    "two files journal-N in {} claim to be the same part of the metadata's journal",
+                    directory.display()
+                );
+                return Err(from_errno(text, Errno::UCLEAN)
+                    .advise("remove the one that was copied there, or load a dump into a new volume"));
+            }
+        }
+        single.extend(kept);
+        others.extend(
+            same.iter().map(|(slot, _)| *slot).filter(|slot| kept.is_none_or(|(kept, _)| kept != *slot)),
+        );
+    }
+    Ok((single, others))
 }
 
 /// Every segment that counts must be there, and what each of them follows.
@@ -139,6 +176,7 @@ impl Found {
             generation,
             previous: self.layers.last().map_or(0, generation_of),
             oldest: self.layers.first().map_or(generation, generation_of),
+            salt: None,
         }
     }
 

@@ -1,15 +1,19 @@
 //! One file of the journal.
 //!
 //! ```text
-//! 0   "cofsjrn1" | generation u64 | previous u64 | oldest u64 | crc32c u32     little-endian
+//! 0   "cofsjrn2" | generation u64 | previous u64 | oldest u64 | salt u64 | crc32c u32     little-endian
 //! 64  records (see `record.rs`)
 //! ```
 //!
 //! `generation` numbers the segments for ever; `previous` is the one before it; `oldest` is the oldest whose commits
-//! RocksDB may have lacked when this one was made ready: those before it are dead.
+//! RocksDB may have lacked when this one was made ready: those before it are dead. `salt` is random: who does not know it can
+//! make no records. (Before version 3 of the store, "cofsjrn1", there was none.)
 //!
-//! Invariant: a header is on stable storage before the first record behind it is written. So no record of a file's
-//! present use is ever found under a header of an earlier use.
+//! Invariants:
+//! - a header is on stable storage before the first record behind it is written. So no record of a file's
+//!   present use is ever found under a header of an earlier use;
+//! - what a sync could not write the kernel may show as if it had, and tells once only: so after a failed sync each one fails, and what an
+//!   earlier process left, or a failed write may have hidden an error of, is written again by the first sync.
 
 use std::{
     fs::{self, File},
@@ -19,10 +23,11 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
 };
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use rustix::{
     fs::{Advice, FallocateFlags, fadvise, fallocate},
     io::Errno,
+    rand::{GetRandomFlags, getrandom},
 };
 
 use crate::open_regular;
@@ -32,8 +37,10 @@ use super::{
     record::{self, Found, Logged, Place, Record},
 };
 
-const MAGIC: &[u8; 8] = b"cofsjrn1";
-const HEADER_BYTES: usize = 36;
+const MAGIC: &[u8; 8] = b"cofsjrn2";
+const HEADER_BYTES: usize = 44;
+const MAGIC_WITHOUT_SALT: &[u8; 8] = b"cofsjrn1";
+const HEADER_BYTES_WITHOUT_SALT: usize = 36;
 /// Where the records begin.
 const RECORDS_AT: u64 = 64;
 /// So much is looked at, and cleared, at a time.
@@ -45,27 +52,43 @@ pub(super) struct Header {
     pub(super) generation: u64,
     pub(super) previous: u64,
     pub(super) oldest: u64,
+    /// None in one that is yet to be written, and in those of before.
+    pub(super) salt: Option<u64>,
 }
 
 impl Header {
+    /// The next 44 bytes, or 36 without a salt, and zeros.
     fn encode(self) -> [u8; HEADER_BYTES] {
+        let (magic, len) = match self.salt {
+            Some(_) => (MAGIC, HEADER_BYTES),
+            None => (MAGIC_WITHOUT_SALT, HEADER_BYTES_WITHOUT_SALT),
+        };
         let mut bytes = [0; HEADER_BYTES];
-        bytes[..8].copy_from_slice(MAGIC);
-        bytes[8..16].copy_from_slice(&self.generation.to_le_bytes());
-        bytes[16..24].copy_from_slice(&self.previous.to_le_bytes());
-        bytes[24..32].copy_from_slice(&self.oldest.to_le_bytes());
-        let crc = crc32c::crc32c(&bytes[..32]);
-        bytes[32..].copy_from_slice(&crc.to_le_bytes());
+        bytes[..8].copy_from_slice(magic);
+        let numbers = [Some(self.generation), Some(self.previous), Some(self.oldest), self.salt];
+        for (place, number) in bytes[8..].chunks_mut(8).zip(numbers.into_iter().flatten()) {
+            place.copy_from_slice(&number.to_le_bytes());
+        }
+        let crc = crc32c::crc32c(&bytes[..len - 4]);
+        bytes[len - 4..len].copy_from_slice(&crc.to_le_bytes());
         bytes
     }
 
     fn decode(bytes: &[u8]) -> Option<Self> {
-        let header = bytes.first_chunk::<HEADER_BYTES>()?;
-        let number =
-            |at: usize| header[at..].first_chunk::<8>().map_or(0, |bytes| u64::from_le_bytes(*bytes));
-        let header = Self { generation: number(8), previous: number(16), oldest: number(24) };
-        (header.encode() == *bytes.first_chunk::<HEADER_BYTES>()?).then_some(header)
+        let number = |at: usize| Some(u64::from_le_bytes(*bytes.get(at..)?.first_chunk::<8>()?));
+        let salted = bytes.starts_with(MAGIC);
+        let salt = if salted { Some(number(32)?) } else { None };
+        let header = Self { generation: number(8)?, previous: number(16)?, oldest: number(24)?, salt };
+        let len = if salted { HEADER_BYTES } else { HEADER_BYTES_WITHOUT_SALT };
+        (bytes.get(..len)? == &header.encode()[..len]).then_some(header)
     }
+}
+
+fn random() -> io::Result<u64> {
+    let mut bytes = [0; 8];
+    // So few come whole, and without waiting once the machine has started.
+    getrandom(&mut bytes, GetRandomFlags::empty())?;
+    Ok(u64::from_le_bytes(bytes))
 }
 
 /// The file numbers of the journal in `directory`.
@@ -123,6 +146,16 @@ pub(super) struct Segment {
     pub(super) header: Header,
     /// It is ended, and on stable storage.
     synced: AtomicBool,
+    syncing: Mutex<Syncing>,
+}
+
+/// What is known of a segment's syncs, one of which is done at a time.
+#[derive(Default)]
+struct Syncing {
+    /// What is to be written again by the next one: of the records up to here the kernel may have lost some without anybody having been told.
+    doubtful: Option<Tail>,
+    /// The errno of one that failed.
+    failed: Option<i32>,
 }
 
 /// What a segment holds.
@@ -145,6 +178,7 @@ impl Segment {
         may_store: bool,
     ) -> io::Result<Self> {
         let (file, new) = allocate(directory, slot, bytes)?;
+        let header = Header { salt: Some(random()?), ..header };
         file.write_all_at(&header.encode(), 0)?;
         if new {
             file.sync_all()?;
@@ -153,13 +187,18 @@ impl Segment {
             file.sync_data()?;
         }
         let mapping = may_store.then(|| Mapping::new(&file, bytes)).flatten();
-        Ok(Self { file, mapping: RwLock::new(mapping), slot, header, synced: AtomicBool::new(false) })
+        Ok(Self::new(file, mapping, slot, header))
     }
 
     /// Opens a file in use.
     pub(super) fn open(directory: &Path, slot: u32, header: Header, write: bool) -> io::Result<Self> {
         let file = File::options().read(true).write(write).open(path(directory, slot))?;
-        Ok(Self { file, mapping: RwLock::new(None), slot, header, synced: AtomicBool::new(false) })
+        Ok(Self::new(file, None, slot, header))
+    }
+
+    fn new(file: File, mapping: Option<Mapping>, slot: u32, header: Header) -> Self {
+        let (synced, syncing) = Default::default();
+        Self { file, mapping: RwLock::new(mapping), slot, header, synced, syncing }
     }
 
     /// Makes a file that was opened ready for more records behind `tail`. What stands there, which after a power cut may be records that
@@ -197,28 +236,46 @@ impl Segment {
         }
     }
 
+    fn place(&self, index: u64) -> Place {
+        Place { generation: self.header.generation, index, salt: self.header.salt }
+    }
+
+    /// Errors leave no record behind, as far as the file can be written at all.
     pub(super) fn append_at(&self, record: &mut Record<'_>, tail: &mut Tail) -> io::Result<()> {
-        let place = Place { generation: self.header.generation, index: tail.records };
-        let (begin, len) = (tail.at, record.len());
-        match &*self.mapping.read() {
-            Some(mapping) if mapping.holds(begin, len) => {
-                let (mut at, mut written) = (begin, Ok(()));
-                record.at(place, |piece| {
+        let written = match &*self.mapping.read() {
+            Some(mapping) if mapping.holds(tail.at, record.len()) => {
+                let (mut at, mut written) = (tail.at, Ok(()));
+                record.at(self.place(tail.records), |piece| {
                     // One that fails stays one.
                     written = mapping.write(at, piece);
                     at += piece.len() as u64;
                 });
-                written?;
+                written
             }
             _ => {
                 let mut whole = Vec::with_capacity(record.len() as usize);
-                record.at(place, |piece| whole.extend_from_slice(piece));
-                self.file.write_all_at(&whole, begin)?;
+                record.at(self.place(tail.records), |piece| whole.extend_from_slice(piece));
+                self.file.write_all_at(&whole, tail.at)
             }
+        };
+        if let Err(error) = written {
+            self.failed_at(*tail);
+            return Err(error);
         }
-        tail.at += len;
+        tail.at += record.len();
         tail.records += 1;
         Ok(())
+    }
+
+    /// A record could not be written at `tail`.
+    fn failed_at(&self, tail: Tail) {
+        // Of a mapping nothing reaches the file any more where that was; calls may when the file system below has recovered.
+        drop(self.mapping.write().take());
+        // It may stand there whole all the same.
+        let _ = self.file.write_all_at(&[0; record::HEADER_BYTES], tail.at);
+        if hides_errors(&self.file) {
+            self.syncing.lock().doubtful = Some(tail);
+        }
     }
 
     /// Where pages should be [opened](Self::open_pages) next, if it is time for that, and nobody else was told.
@@ -238,30 +295,59 @@ impl Segment {
         let len = self.file.metadata()?.len();
         let mut bytes = vec![0; usize::try_from(len).map_err(|_| io::ErrorKind::OutOfMemory)?];
         let read = read_all_at(&self.file, 0, &mut bytes)?;
-        let bytes = &bytes[..read];
+        let (Tail { at, records }, ended) = self.read_records(&bytes[..read], &mut commit);
+        let behind = at + if ended { Record::END_BYTES } else { 0 };
+        self.syncing.lock().doubtful = Some(Tail { at: behind, records });
+        Ok(Replayed { commits: records, ended, at })
+    }
+
+    /// Where the records in `bytes`, the file's, stop being whole, and whether they are ended there.
+    fn read_records(&self, bytes: &[u8], mut commit: impl FnMut(Vec<Logged>)) -> (Tail, bool) {
         let mut tail = Tail::default();
         loop {
             let rest = usize::try_from(tail.at).ok().and_then(|at| bytes.get(at..)).unwrap_or_default();
-            let place = Place { generation: self.header.generation, index: tail.records };
-            let ended = match record::read(rest, place) {
+            match record::read(rest, self.place(tail.records)) {
                 Found::Commit(changes, len) => {
                     commit(changes);
                     tail.at += len as u64;
                     tail.records += 1;
-                    continue;
                 }
-                Found::End => true,
-                Found::Nothing => false,
-            };
-            return Ok(Replayed { commits: tail.records, ended, at: tail.at });
+                Found::End => return (tail, true),
+                Found::Nothing => return (tail, false),
+            }
         }
     }
 
     /// Puts what has been written on stable storage.
     pub(super) fn sync(&self) -> io::Result<()> {
+        let mut syncing = self.syncing.lock();
+        if let Some(errno) = syncing.failed {
+            return Err(io::Error::from_raw_os_error(errno));
+        }
+        let doubtful = syncing.doubtful;
+        let synced = doubtful.map_or(Ok(()), |tail| self.write_again(tail)).and_then(|()| self.sync_data());
+        match &synced {
+            Ok(()) => syncing.doubtful = None,
+            Err(error) => syncing.failed = Some(error.raw_os_error().unwrap_or(Errno::IO.raw_os_error())),
+        }
+        synced
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
         #[cfg(test)]
-        super::tests::note_sync(self.slot);
+        super::tests::note_sync(self.slot)?;
         self.file.sync_data()
+    }
+
+    /// Writes all up to `tail`, which stands in the file for who reads it, if it is whole still.
+    fn write_again(&self, tail: Tail) -> io::Result<()> {
+        let mut bytes = vec![0; usize::try_from(tail.at).map_err(|_| io::ErrorKind::OutOfMemory)?];
+        let read = read_all_at(&self.file, 0, &mut bytes)?;
+        let (found, _) = self.read_records(&bytes[..read], drop);
+        if found.records < tail.records || Header::decode(&bytes) != Some(self.header) {
+            return Err(Errno::IO.into());
+        }
+        self.file.write_all_at(&bytes, 0)
     }
 
     /// The same for a segment that is ended: once.
@@ -287,6 +373,12 @@ impl Default for Tail {
     fn default() -> Self {
         Self { at: RECORDS_AT, records: 0 }
     }
+}
+
+/// Whether a write to `file` may fail because of what earlier ones left to be sent, of which no sync tells then: an NFS client's (`nfs_file_write` in Linux).
+fn hides_errors(file: &File) -> bool {
+    const NFS: u32 = 0x6969;
+    rustix::fs::fstatfs(file).is_ok_and(|fs| fs.f_type as u32 == NFS)
 }
 
 /// As far as the file goes: it may be shorter by now than it was said to be.

@@ -1,7 +1,7 @@
 //! The journal and its recovery, without RocksDB: what counts is what is replayed.
 
 use std::{
-    cell::RefCell,
+    cell::{Cell, RefCell},
     collections::BTreeMap,
     fs,
     os::unix::fs::FileExt,
@@ -18,6 +18,8 @@ use super::{
 };
 use crate::embedded::reserve;
 
+mod failing;
+mod forged;
 mod together;
 
 const SEGMENT_BYTES: u64 = 16 << 10;
@@ -26,10 +28,16 @@ const PAGE_BYTES: usize = 4096;
 thread_local! {
     /// The files that were synced since the world looked last.
     static SYNCED: RefCell<Vec<u32>> = const { RefCell::new(Vec::new()) };
+    /// The next sync fails, once, as the kernel tells once.
+    static SYNC_FAILS: Cell<bool> = const { Cell::new(false) };
 }
 
-pub(super) fn note_sync(slot: u32) {
+pub(super) fn note_sync(slot: u32) -> std::io::Result<()> {
+    if SYNC_FAILS.take() {
+        return Err(rustix::io::Errno::IO.into());
+    }
     SYNCED.with_borrow_mut(|synced| synced.push(slot));
+    Ok(())
 }
 
 /// A journal in a directory of its own, with what of it is on stable storage.
@@ -441,7 +449,7 @@ fn a_file_that_cannot_be_made_ready_is_given_up_only_if_it_is_new() {
         let intake = world.open();
         let path = segment::path(world.directory.path(), 3);
         std::os::unix::fs::symlink("/dev/full", &path).unwrap();
-        let header = Header { generation: 2, previous: 1, oldest: 1 };
+        let header = Header { generation: 2, previous: 1, oldest: 1, salt: None };
         let prepared = intake.prepare(Slot { number: 3, new }, header);
         assert_eq!(prepared.is_ok(), new);
         assert_eq!(path.symlink_metadata().is_ok(), !new, "what may still count stays");
