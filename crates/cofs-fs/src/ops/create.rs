@@ -170,16 +170,21 @@ impl<M: MetadataDriver> Cofs<M> {
         DataPath::Direct
     }
 
-    /// Whether the kernel's pages of this file are good, and a read need not be seen.
+    /// Whether the kernel keeps its pages of this file: they are good, and a read need not be seen; or another may be writing through them. He
+    /// changes a page first, and sends what he wrote then: were the page dropped in between, and brought back by a read, it would stay as it was
+    /// before, and hide what was written. (The first of those who have it open has dropped pages that were not good. A read that the pages
+    /// answer then does not move the access time.)
     fn keep_cache(&self, inode: &OpenInode, state: &State, node: &Node, flags: &OpenFlags) -> bool {
-        let stale = self.stale_pages.take(inode.ino)
-            || (state.layout != Layout::Inline && state.opens == 1 && self.has_passthrough());
-        let due = !self.options.read_only && self.options.atime.due(&node.attributes, self.metadata.now());
+        let others_write = state.writers > u32::from(flags.access.writes());
+        let stale = !others_write
+            && (self.stale_pages.take(inode.ino)
+                || (state.layout != Layout::Inline && state.opens == 1 && self.has_passthrough()));
         if flags.no_atime {
             return !stale;
         }
+        let due = !self.options.read_only && self.options.atime.due(&node.attributes, self.metadata.now());
         inode.set_atime_due(due);
-        let must_see_read = due && flags.access.reads();
+        let must_see_read = due && flags.access.reads() && !others_write;
         !stale && !must_see_read
     }
 }
