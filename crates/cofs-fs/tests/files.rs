@@ -235,6 +235,31 @@ fn a_read_is_recorded_under_relatime_once() {
     assert_eq!(volume.stat(ino).atime, again);
 }
 
+/// The kernel may have changed a page and not sent it yet: dropped now, and read again, it would stay as it was before.
+#[test]
+fn pages_that_another_writes_through_are_kept_though_the_read_is_not_seen_then() {
+    let volume = World::new().mount();
+    let (ino, creating) = volume.create("a");
+    volume.close(ino, creating);
+    let kept = |flags, keep_cache, who: &str| {
+        let file = volume.open(ino, flags);
+        assert_eq!(file.data_path, DataPath::Cached { keep_cache }, "{who}");
+        file
+    };
+    let writer = volume.open(ino, RW);
+    volume.write(ino, writer, 0, b"abc");
+    for flags in [RO, RW] {
+        let reader = kept(flags, true, "beside a writer");
+        volume.write(ino, writer, 3, b"def");
+        volume.close(ino, reader);
+    }
+    volume.close(ino, writer);
+    for flags in [RO, RW] {
+        let reader = kept(flags, false, "alone: the read must be seen");
+        volume.close(ino, reader);
+    }
+}
+
 #[test]
 fn a_recorded_read_commits_nothing_and_outlives_an_unmount() {
     let world = World::new();

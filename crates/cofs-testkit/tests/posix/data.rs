@@ -6,7 +6,8 @@ use std::{
     os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt},
     path::Path,
     process::Command,
-    time::Instant,
+    sync::atomic::{AtomicU64, Ordering},
+    time::{Duration, Instant},
 };
 
 use rustix::{
@@ -313,4 +314,53 @@ fn files_written_at_once_by_many_threads_stay_apart() {
         }
     });
     assert_eq!(fs::read_dir(s.top()).unwrap().count(), 160);
+}
+
+/// One appends, others open the file, read it and close it: what write(2) has returned for is there, then and later.
+#[test]
+fn what_one_appends_is_seen_by_those_who_open_the_file_meanwhile() {
+    const WORDS: u64 = 3000;
+    let Some(s) = scratch() else { return };
+    let until = Instant::now() + Duration::from_secs(2);
+    for round in 0.. {
+        if Instant::now() > until {
+            break;
+        }
+        let path = s.file(&format!("{round}"), b"");
+        let written = AtomicU64::new(0);
+        let check = |seen: &[u8], words: u64| {
+            assert!(seen.len() as u64 >= words * 8, "{} bytes of {words} words", seen.len());
+            for (at, word) in seen.as_chunks::<8>().0.iter().take(words as usize).enumerate() {
+                assert_eq!(u64::from_le_bytes(*word), at as u64 + 1, "of {words} words, round {round}");
+            }
+        };
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    while written.load(Ordering::Acquire) < WORDS {
+                        let file = File::open(&path).unwrap();
+                        for _ in 0..3 {
+                            let words = written.load(Ordering::Acquire);
+                            let mut seen = vec![0; WORDS as usize * 8];
+                            let count = file.read_at(&mut seen, 0).unwrap();
+                            check(&seen[..count], words);
+                        }
+                    }
+                });
+            }
+            let file = open(&path);
+            let mut next = 0;
+            while next < WORDS {
+                let some: Vec<u8> = (next..WORDS)
+                    .take(1 + next as usize % 30)
+                    .flat_map(|at| (at + 1).to_le_bytes())
+                    .collect();
+                file.write_all_at(&some, next * 8).unwrap();
+                next += some.len() as u64 / 8;
+                written.store(next, Ordering::Release);
+            }
+        });
+        check(&fs::read(&path).unwrap(), WORDS);
+        fs::remove_file(path).unwrap();
+    }
 }

@@ -1,0 +1,121 @@
+//! Stores and syncs that fail, and what may be believed then.
+
+use super::*;
+
+/// The kernel tells of what it could not write once, and of two that sync at once one.
+#[test]
+fn after_a_failed_sync_of_a_segment_each_one_fails() {
+    let world = World::new();
+    let intake = world.open();
+    commit(&intake, 1);
+    let layer = intake.layers.read()[0].clone();
+    SYNC_FAILS.set(true);
+    assert!(layer.segment.sync_ended().is_err(), "the drain's");
+    let error = intake.sync(|| Ok(())).unwrap_err();
+    assert_eq!(error.errno, Some(rustix::io::Errno::IO.raw_os_error()), "{error}");
+    assert!(intake.poison.get().is_some());
+}
+
+/// After a sync that failed the kernel shows pages that are not on the disk, to the next process too.
+#[test]
+fn what_an_earlier_life_left_is_written_again_by_the_first_sync() {
+    let mut world = World::new();
+    let intake = world.open();
+    commit(&intake, 1);
+    drop(intake);
+    let intake = world.open();
+    assert_eq!(prefix(&intake), 1);
+    let path = segment::path(world.directory.path(), 0);
+    let changed = |path: &Path| fs::metadata(path).unwrap().modified().unwrap();
+    let before = changed(&path);
+    thread::sleep(Duration::from_millis(20));
+    intake.sync(|| Ok(())).unwrap();
+    let written = changed(&path);
+    assert!(written > before, "not written");
+    commit(&intake, 2);
+    intake.sync(|| Ok(())).unwrap();
+    assert_eq!(changed(&path), written, "once is enough");
+    world.take_synced();
+    drop(intake);
+    assert_eq!(prefix(&world.open()), 2);
+}
+
+/// The kernel may have let go of a page that it could not write since it was read here.
+#[test]
+fn what_is_no_longer_there_cannot_be_synced() {
+    let world = World::new();
+    commit(&world.open(), 1);
+    let intake = world.open();
+    let path = segment::path(world.directory.path(), 0);
+    fs::File::options().write(true).open(path).unwrap().write_all_at(&[0; 32], 64).unwrap();
+    assert!(intake.sync(|| Ok(())).is_err());
+    assert!(intake.poison.get().is_some());
+}
+
+/// A file that ends within a mapping fails stores as a disk does.
+#[test]
+fn a_store_that_failed_leaves_no_record_and_those_after_it_go_by_calls() {
+    let world = World::new();
+    let intake = world.open();
+    let layer = intake.layers.read()[0].clone();
+    if !layer.segment.is_mapped() {
+        return; // another file system is below
+    }
+    commit(&intake, 1);
+    let file = fs::File::options().write(true).open(segment::path(world.directory.path(), 0)).unwrap();
+    file.set_len(PAGE_BYTES as u64).unwrap();
+    let large = Change::put(b"large", vec![7; 2 * PAGE_BYTES]);
+    assert!(change(&intake, &[Change::delete(b"head"), large]).is_err());
+    assert_eq!(prefix(&intake), 1);
+    assert!(matches!(intake.health(), EngineHealth::Stuck(_)));
+    // What follows is shorter than what failed, and the disk is well again.
+    file.set_len(SEGMENT_BYTES).unwrap();
+    commit(&intake, 2);
+    assert!(matches!(intake.health(), EngineHealth::Healthy));
+    drop(intake);
+    assert_eq!(prefix(&world.open()), 2);
+}
+
+/// The disk takes nothing, but a record is whole in memory that it has: it must not come back.
+#[test]
+fn a_record_whose_store_failed_is_not_replayed() {
+    let world = World::new();
+    let intake = world.open();
+    let layer = intake.layers.read()[0].clone();
+    if !layer.segment.is_mapped() {
+        return; // another file system is below
+    }
+    commit(&intake, 1);
+    let file = fs::File::options().write(true).open(segment::path(world.directory.path(), 0)).unwrap();
+    file.set_len(PAGE_BYTES as u64).unwrap();
+    assert!(change(&intake, &[Change::put(b"large", vec![7; 2 * PAGE_BYTES])]).is_err());
+    drop(intake);
+    file.set_len(SEGMENT_BYTES).unwrap();
+    let intake = world.open();
+    assert_eq!(prefix(&intake), 1);
+    assert_eq!(intake.get(b"large"), None);
+}
+
+/// The drain ends a segment in a pause. Who commits meanwhile may need the next one but one, which the drain makes ready.
+#[test]
+fn a_segment_is_not_ended_by_who_would_wait_for_a_commit() {
+    let mut world = World::new();
+    let intake = world.open();
+    world.make_ready(&intake);
+    let writer = intake.writer.lock();
+    let waited = thread::scope(|scope| {
+        let ended = scope.spawn(|| intake.end_segment().is_ok());
+        let start = Instant::now();
+        while !ended.is_finished() && start.elapsed() < Duration::from_secs(20) {
+            thread::sleep(Duration::from_millis(1));
+        }
+        let waited = !ended.is_finished();
+        drop(writer);
+        assert!(ended.join().unwrap());
+        waited
+    });
+    assert!(!waited, "for who waits for it");
+    assert!(intake.work.lock().spare.is_some());
+    assert!(intake.end_segment().is_ok());
+    assert!(intake.work.lock().spare.is_none(), "in a pause it is");
+}
