@@ -10,7 +10,7 @@ use std::{
 
 use cofs_metadata::{Answer, MetadataDriver, Node};
 use cofs_placement::Placement;
-use cofs_types::{Attributes, FileKind, FsError, FsResult, InodeId, Layout, PoolId, limits};
+use cofs_types::{Attributes, FileKind, FsError, FsResult, InodeId, Layout, Name, PoolId, limits};
 use cofs_wait::{here_or_waiting, waiting};
 use parking_lot::Mutex;
 
@@ -166,6 +166,13 @@ impl<M: MetadataDriver> Cofs<M> {
     /// Whether a file may be open past the page cache, and mapped all the same.
     pub(crate) fn maps_direct(&self) -> bool {
         self.face.get().is_some_and(|face| face.maps_direct)
+    }
+
+    /// The face forgets what it knows of a name, soon.
+    pub(crate) fn recall_entry(&self, parent: InodeId, name: &Name) {
+        if let Some(recall) = self.face.get().and_then(|face| face.recall.as_ref()) {
+            recall.entry(parent, name);
+        }
     }
 
     /// The face forgets what it holds of the file's bytes, soon.

@@ -109,7 +109,7 @@ fn look_at(placement: &Placement, object: ObjectId) -> FsResult<Settled> {
         mtime: Some(stat.mtime),
         atime: None,
         ctime: Some(stat.ctime),
-        kill_set_id: false,
+        ..Settled::default()
     })
 }
 

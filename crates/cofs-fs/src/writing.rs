@@ -125,5 +125,6 @@ pub(crate) fn settled(merged: &Merged, kill_set_id: bool) -> Settled {
         atime: merged.atime_changed.then_some(now.atime),
         ctime: merged.data_changed.then_some(now.ctime),
         kill_set_id,
+        drop_capability: false,
     }
 }

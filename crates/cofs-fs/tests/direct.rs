@@ -130,6 +130,33 @@ fn a_write_takes_the_capabilities_away() {
     }
 }
 
+/// As `cp -a` and `tar` give them: before the close, which settles what was written.
+#[test]
+fn capabilities_given_after_the_last_write_stay_at_the_close_and_go_with_the_next_size() {
+    let capability = XattrName::new(b"security.capability").unwrap();
+    for (size, passthrough) in [(10, false), (INLINE_MAX * 2, false), (INLINE_MAX * 2, true)] {
+        let world = if passthrough { World::with_passthrough().0 } else { World::new() };
+        let volume = world.mount();
+        let give = |ino| {
+            run(volume.fs.setxattr(&CONTEXT, ino, capability, b"cap", XattrMode::Set, false)).unwrap();
+        };
+        let has = |ino| run(volume.fs.getxattr(&CONTEXT, ino, capability)).is_ok();
+        for flags in [WO, RW] {
+            let (ino, file) = volume.create_in(InodeId::ROOT, &format!("{:?}", flags.access), flags);
+            volume.write(ino, file, 0, &pattern(size, 1));
+            give(ino);
+            volume.close(ino, file);
+            assert!(has(ino), "{size} {flags:?}");
+            volume.truncate(ino, size as u64 + 1).unwrap();
+            assert!(!has(ino), "{size} {flags:?}: its size was changed");
+            give(ino);
+            let file = volume.open(ino, OpenFlags { truncate: true, ..flags });
+            assert!(!has(ino), "{size} {flags:?}: it was emptied");
+            volume.close(ino, file);
+        }
+    }
+}
+
 /// Before users are cut off: what they have changed through mappings, only the kernel has.
 #[test]
 fn all_that_is_open_is_written_out() {

@@ -2,9 +2,12 @@
 
 mod common;
 
-use cofs_fs::{FileSystem, run};
+use std::sync::Arc;
+
+use cofs_engine::{Call, Fault as EngineFault, FaultEngine, FaultPlan};
+use cofs_fs::{FileSystem, FsOptions, run};
 use cofs_placement::{Fault, Operation};
-use cofs_types::FsError;
+use cofs_types::{FsError, InodeId, OpenFlags, XattrName};
 use common::*;
 use rustix::io::Errno;
 
@@ -204,4 +207,35 @@ fn what_was_open_below_may_be_given_up() {
     run(volume.fs.fsync(ino, Some(opened.handle), false)).unwrap();
     volume.close(ino, opened);
     assert_eq!(volume.contents(ino), bytes);
+}
+
+/// The name was made before that, and the kernel had been told that it is not there.
+#[test]
+fn a_create_and_an_open_that_fail_late_leave_nothing_open() {
+    let synced = OpenFlags { sync: true, ..RW };
+    for creates in [true, false] {
+        let world = World::with_passthrough().0;
+        let engine = Arc::new(FaultEngine::new(Arc::clone(&world.engine) as _, FaultPlan::default()));
+        let volume = world.mount_over(Arc::clone(&engine) as _, FsOptions::default());
+        let large = volume.create("large");
+        volume.write(large.0, large.1, 0, &pattern(INLINE_MAX * 2, 1));
+        volume.close(large.0, large.1);
+        engine.fail_next(Call::Sync, EngineFault::Errno(Errno::IO.raw_os_error()));
+        let ino = if creates {
+            let made = run(volume.fs.create(&CONTEXT, InodeId::ROOT, name("a"), new_file(0o644), synced));
+            assert!(made.is_err(), "nothing was at stake");
+            assert_eq!(*world.recalls.1.lock(), [b"a"], "the kernel believes that it is not there");
+            volume.lookup("a").unwrap().attributes.ino
+        } else {
+            let _kept = volume.open(large.0, RO);
+            let opened = run(volume.fs.open(&CONTEXT, large.0, OpenFlags { truncate: true, ..synced }));
+            assert!(opened.is_err(), "nothing was at stake");
+            large.0
+        };
+        let info = XattrName::new(b"cofs.info").unwrap();
+        let info = String::from_utf8(run(volume.fs.getxattr(&CONTEXT, ino, info)).unwrap().to_vec()).unwrap();
+        let info = info.replace(' ', "");
+        let wanted: &[_] = if creates { &["\"open\":null"] } else { &["\"opens\":1,", "\"writers\":0,"] };
+        assert!(wanted.iter().all(|part| info.contains(part)), "{info}");
+    }
 }

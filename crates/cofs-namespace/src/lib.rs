@@ -118,6 +118,8 @@ pub struct Settled {
     pub ctime: Option<Timestamp>,
     /// The change came from one who may not keep set-id bits.
     pub kill_set_id: bool,
+    /// The capabilities go, which they have not yet: the kernel takes them away before a write, and may have been given others since.
+    pub drop_capability: bool,
 }
 
 /// The name space of one volume. Every method may be called from any thread; none waits but for the engine.

@@ -510,6 +510,7 @@ impl NamespaceSubject {
             atime: None,
             ctime: Some(now),
             kill_set_id: !who.is_root(),
+            drop_capability: true,
         };
         self.ns.settle(ino, &settled, false).map(done)
     }

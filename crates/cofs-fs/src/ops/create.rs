@@ -31,7 +31,12 @@ impl<M: MetadataDriver> Cofs<M> {
         failpoint("fs.create.committed");
         let guessed_large = self.starts_large(parent).await;
         let born = Born { directory: Some(parent), syncs, guessed_large };
-        self.open_newborn(answer, born, guessed_large || flags.direct, flags).await
+        let opened = self.open_newborn(answer, born, guessed_large || flags.direct, flags).await;
+        if opened.is_err() {
+            // The name is there, whatever the kernel is told.
+            self.recall_entry(parent, name);
+        }
+        opened
     }
 
     /// `open(O_TMPFILE)`.
@@ -91,10 +96,20 @@ impl<M: MetadataDriver> Cofs<M> {
             self.unclaim(ino).await?;
         }
         let opened = opened?;
+        match self.newborn_entry(answer, flags).await {
+            Ok(entry) => Ok((entry, opened)),
+            Err(error) => {
+                self.do_release(ino, opened.handle).await?;
+                Err(error)
+            }
+        }
+    }
+
+    async fn newborn_entry(&self, answer: Answer<Node>, flags: &OpenFlags) -> FsResult<Entry> {
         if flags.sync || flags.data_sync {
             self.sync_metadata().await?;
         }
-        Ok((self.entry_of(answer).await?, opened))
+        self.entry_of(answer).await
     }
 
     async fn open_newborn_claimed(

@@ -109,10 +109,14 @@ impl<M: MetadataDriver> Cofs<M> {
         Some(Entry { attributes, validity: Validity { entry: valid_for, ..Validity::NEVER } })
     }
 
-    /// The present attributes of an open file, if nobody holds its lock and its object need not be asked over a network.
+    /// The present attributes of an open file, if nobody holds its lock and its object need not be asked over a network. None where its
+    /// last writer has gone since the node was read: that has the size from before, which the kernel would take for the file's at once, and append there.
     fn look_at_open(&self, node: &Node) -> Option<cofs_types::Attributes> {
         let inode = self.opens.get(node.attributes.ino)?;
         let state = inode.try_shared().filter(|state| state.opens > 0)?;
+        if node.writing && state.writing.is_none() {
+            return None;
+        }
         if state.object_tells() && self.options.remote_below {
             return None;
         }

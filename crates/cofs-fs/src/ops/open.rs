@@ -42,7 +42,11 @@ impl<M: MetadataDriver> Cofs<M> {
         let (opened, entered) = here_or_waiting!(self.open_joined(ctx, inode, flags))?;
         if entered && (flags.sync || flags.data_sync) {
             // The kernel syncs the bytes it writes; that the file is being written must be durable too.
-            self.sync_metadata().await?;
+            if let Err(error) = self.sync_metadata().await {
+                let mut state = inode.exclusive().await;
+                self.leave(inode, &mut state, flags.access.writes()).await?;
+                return Err(error);
+            }
         }
         Ok(opened)
     }

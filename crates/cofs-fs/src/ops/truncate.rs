@@ -82,6 +82,7 @@ impl<M: MetadataDriver> Cofs<M> {
             Arc::clone(state.object()?).file.set_len(cut.size)?;
             failpoint("fs.truncate.object_cut");
         }
+        self.drop_capabilities(inode).await?;
         if cut.change.kill_set_id && state.set_id {
             self.kill_set_id(inode.ino, state).await?;
         }

@@ -54,8 +54,8 @@ impl<M: MetadataDriver> Cofs<M> {
     }
 
     /// A write takes the capabilities away that the file was given, whoever writes. The kernel does so by itself
-    /// before a write through its cache, but not past it.
-    async fn drop_capabilities(&self, inode: &OpenInode) -> FsResult<()> {
+    /// before it writes through its cache or below, but not past both; nor where an open empties the file.
+    pub(crate) async fn drop_capabilities(&self, inode: &OpenInode) -> FsResult<()> {
         inode.set_capable(false);
         let name = XattrName::new(CAPABILITY)?;
         match here_or_waiting!(self.metadata.removexattr(&Credentials::ROOT, inode.ino, name)) {

@@ -85,14 +85,16 @@ impl FakeKernel {
 
 /// What the kernel was told to forget.
 #[derive(Default)]
-pub struct Recalls(pub Mutex<Vec<InodeId>>);
+pub struct Recalls(pub Mutex<Vec<InodeId>>, pub Mutex<Vec<Vec<u8>>>);
 
 impl Recall for Recalls {
     fn attributes(&self, _: InodeId) {}
     fn data(&self, ino: InodeId) {
         self.0.lock().push(ino);
     }
-    fn entry(&self, _: InodeId, _: &Name) {}
+    fn entry(&self, _: InodeId, name: &Name) {
+        self.1.lock().push(name.as_bytes().to_vec());
+    }
     fn expire(&self, _: InodeId, _: &Name) {}
     fn removed(&self, _: InodeId, _: &Name, _: InodeId) {}
     fn store(&self, _: InodeId, _: u64, _: Bytes) {}

@@ -88,7 +88,7 @@ impl Namespace {
             inode.atime = settled.atime.unwrap_or(inode.atime);
             inode.mtime = settled.mtime.unwrap_or(inode.mtime);
             inode.ctime = settled.ctime.unwrap_or(inode.ctime);
-            if (inode.size_bytes, inode.mtime) != (before.size_bytes, before.mtime) || settled.kill_set_id {
+            if settled.kill_set_id || settled.drop_capability {
                 content_changed(tx, ino, &mut inode, settled.kill_set_id)?;
             }
             if leave {
