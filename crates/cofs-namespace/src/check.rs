@@ -13,6 +13,7 @@
 mod entries;
 mod inodes;
 mod marks;
+mod newer;
 mod problem;
 mod repair;
 mod table;
@@ -24,7 +25,7 @@ use std::{collections::HashSet, ops::ControlFlow};
 use cofs_engine::Engine;
 use cofs_types::{FsError, FsResult, InodeId, Layout, ObjectId, limits};
 
-use self::table::Table;
+use self::{newer::Newer, table::Table};
 pub use self::{problem::Problem, repair::repair};
 use crate::schema::{
     Counts, HeaderPart, Inode, Key, NameHasher, Range, Volume, decode_number, decode_pool_ends, key, ranges,
@@ -100,7 +101,7 @@ impl<'a> Checker<'a> {
     }
 
     /// Errors: those of the engine, and `Corrupt` where the header is unreadable, so that nothing else can be
-    /// understood.
+    /// understood; `Engine` where a newer cofs has written any record.
     pub fn check(&self) -> FsResult<Found> {
         let volume = Volume::decode(&self.header(HeaderPart::Volume)?)?;
         let mut pass = Pass {
@@ -109,6 +110,7 @@ impl<'a> Checker<'a> {
             table: Table::default(),
             found: Found::default(),
             reclaim: HashSet::new(),
+            newer: Newer::default(),
             labelled: None,
         };
         pass.unknown_records()?;
@@ -116,6 +118,7 @@ impl<'a> Checker<'a> {
         pass.inodes()?;
         let root = pass.table.find(InodeId::ROOT);
         if !root.is_some_and(|root| pass.table.is_directory(root)) {
+            self.newer()?.refuse()?;
             pass.found = Found { problems: vec![Problem::NoRoot], more: true, ..pass.found };
             pass.header()?;
             return Ok(pass.found);
@@ -127,6 +130,7 @@ impl<'a> Checker<'a> {
         pass.xattrs()?;
         pass.shards()?;
         pass.counts()?;
+        pass.newer.refuse()?;
         pass.header()?;
         Ok(pass.found)
     }
@@ -190,6 +194,7 @@ struct Pass<'a> {
     table: Table,
     found: Found,
     reclaim: HashSet<ObjectId>,
+    newer: Newer,
     /// The first inode found with a security label.
     labelled: Option<InodeId>,
 }
@@ -217,9 +222,9 @@ impl Pass<'_> {
     }
 
     fn gap(&mut self, range: &Range) -> FsResult<()> {
-        let found = &mut self.found;
-        self.checker.scan(range, &mut |key, _| {
-            if !matches!(Key::parse(key), Ok(Key::Header(_))) {
+        let Self { checker, found, newer, .. } = self;
+        checker.scan(range, &mut |key, value| {
+            if !newer.note(key, value) && !matches!(Key::parse(key), Ok(Key::Header(_))) {
                 found.add(Problem::UnknownRecord { key: key.to_vec() });
             }
             Ok(())

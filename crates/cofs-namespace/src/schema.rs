@@ -10,6 +10,7 @@ mod header;
 mod inode;
 mod keys;
 mod marks;
+mod newer;
 mod packed;
 mod shard;
 mod wire;
@@ -20,6 +21,7 @@ pub use header::{Counts, Volume, decode_number, decode_pool_ends, encode_number,
 pub use inode::Inode;
 pub use keys::{HeaderPart, KEY_SHAPE, Key, Range, ranges};
 pub use marks::{MARK, decode_chunk, encode_chunk};
+pub use newer::newer_version;
 pub use shard::{Shard, Times};
 pub use xattrs::SmallXattrs;
 

@@ -50,21 +50,45 @@ fn damaged(root: &TempDir) -> (String, BTreeMap<String, Vec<u8>>) {
 
 /// Removes the entries of [`LOST`] (`docs/design/format.md`: key `E`; a name stands in its value as it is).
 fn take_out(meta: &Path) {
+    let engine = open(meta);
+    let is_of = |value: &[u8], name: &str| value.windows(name.len()).any(|bytes| bytes == name.as_bytes());
+    let mut records = records(&engine, b'E');
+    records.retain(|_, value| LOST.iter().any(|name| is_of(value, name)));
+    assert_eq!(records.len(), LOST.len());
+    commit(&engine, records.keys().map(Change::delete).collect());
+}
+
+fn open(meta: &Path) -> EmbeddedEngine {
     let options = EmbeddedOptions { keys: cofs_namespace::KEY_SHAPE, ..EmbeddedOptions::new(meta, 32 << 20) };
-    let engine = EmbeddedEngine::open(&options).unwrap();
-    let mut changes = Vec::new();
-    engine
-        .scan(b"\0\0E", b"\0\0F", &mut |key, value| {
-            let is_of = |name: &&str| value.windows(name.len()).any(|bytes| bytes == name.as_bytes());
-            if LOST.iter().any(is_of) {
-                changes.push(Change::delete(key));
-            }
-            ControlFlow::Continue(())
-        })
-        .unwrap();
-    assert_eq!(changes.len(), LOST.len());
+    EmbeddedEngine::open(&options).unwrap()
+}
+
+/// All records of a kind.
+fn records(engine: &EmbeddedEngine, tag: u8) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    let mut records = BTreeMap::new();
+    let mut visit = |key: &[u8], value: &[u8]| {
+        records.insert(key.to_vec(), value.to_vec());
+        ControlFlow::Continue(())
+    };
+    engine.scan(&[0, 0, tag], &[0, 0, tag + 1], &mut visit).unwrap();
+    records
+}
+
+fn commit(engine: &EmbeddedEngine, changes: Vec<Change>) {
     let batch = Batch { changes, durability: Durability::Synced, ..Batch::default() };
     assert_eq!(engine.commit(&batch).unwrap(), Outcome::Committed);
+}
+
+/// The key of an inode.
+fn inode_key(ino: u64) -> Vec<u8> {
+    [b"\0\0I", &ino.to_be_bytes()[..]].concat()
+}
+
+/// What `fsck` prints, and its exit code.
+fn told(store: &str, more: &[&str]) -> (String, Option<i32>) {
+    let output = cofs(&[&["fsck", store], more].concat()).output().unwrap();
+    let text = [&output.stdout[..], &output.stderr[..]].concat();
+    (String::from_utf8_lossy(&text).into_owned(), output.status.code())
 }
 
 fn fsck(store: &str, more: &[&str]) -> Option<i32> {
@@ -154,4 +178,36 @@ fn what_cannot_be_removed_now_is_told_beside_what_was_done() {
     assert_eq!(repaired.status.code(), Some(4), "{repaired:?}");
     assert!(said.contains("could not all be removed") && said.contains("inodes"), "{said}");
     assert_eq!(fsck(&store, &["--repair"]), Some(0));
+}
+
+#[test]
+fn what_a_newer_cofs_has_written_is_left_alone() {
+    if skip() {
+        return;
+    }
+    let root = scratch();
+    let store = format(&root);
+    let mounted = Mounted::new(&root, &store, &[]);
+    fs::write(mounted.path("large"), vec![1; 300_000]).unwrap();
+    let key = inode_key(fs::metadata(mounted.path("large")).unwrap().ino());
+    mounted.unmount();
+    let meta = Path::new(&store).join("meta");
+    let kinds = b"BEHIRSUWX";
+    let all = |engine: &EmbeddedEngine| kinds.map(|tag| records(engine, tag));
+    let engine = open(&meta);
+    let sound = records(&engine, b'I').remove(&key).unwrap();
+    // And a damage, which an older cofs must not mend either.
+    commit(&engine, vec![Change::put(&key, b"\x63rot".to_vec()), Change::put(b"\0\0Zunknown", vec![1])]);
+    let before = all(&engine);
+    drop(engine);
+    for more in [&[][..], &["--repair"]] {
+        let (text, code) = told(&store, more);
+        assert_eq!(code, Some(8), "{text}");
+        assert!(text.contains("newer cofs") && text.lines().count() == 1, "{text}");
+    }
+    let engine = open(&meta);
+    assert_eq!(all(&engine), before);
+    commit(&engine, vec![Change::put(&key, sound), Change::delete(b"\0\0Zunknown")]);
+    drop(engine);
+    assert_eq!(fsck(&store, &[]), Some(0));
 }

@@ -2,7 +2,7 @@
 
 use cofs_types::{FsResult, InodeId, NameBuf};
 
-use super::{Pass, Problem, inodes::undecodable, table::Flag};
+use super::{Pass, Problem, table::Flag};
 use crate::schema::{EntryRecord, Key, Occupant, ranges};
 
 /// Neighbouring slots of one directory through which one search goes.
@@ -44,7 +44,7 @@ impl Pass<'_> {
         checker.scan(&ranges::all_entries(), &mut |key, value| {
             let (Ok(Key::Entry { dir, slot }), Ok(record)) = (Key::parse(key), EntryRecord::decode(value))
             else {
-                self.found.add(undecodable(key, "directory entry"));
+                self.unreadable(key, value, "directory entry");
                 return Ok(());
             };
             let home = record.occupant.map(|occupant| self.hasher.home(occupant.name));

@@ -13,17 +13,17 @@ use crate::{
 
 impl Pass<'_> {
     pub(super) fn reclaim_list(&mut self) -> FsResult<()> {
-        let Self { checker, found, reclaim, .. } = self;
+        let checker = self.checker;
         checker.scan(&ranges::reclaim(), &mut |key, value| {
             match Key::parse(key) {
                 Ok(Key::Reclaim(object)) if value == MARK => {
-                    reclaim.insert(object);
+                    self.reclaim.insert(object);
                 }
-                _ => found.add(undecodable(key, "reclaim list")),
+                _ => self.unreadable(key, value, "reclaim list"),
             }
             Ok(())
         })?;
-        found.summary.reclaim = reclaim.len() as u64;
+        self.found.summary.reclaim = self.reclaim.len() as u64;
         Ok(())
     }
 
@@ -32,8 +32,8 @@ impl Pass<'_> {
         checker.scan(&ranges::inodes(), &mut |key, value| {
             match (Key::parse(key), decode_inode(value)) {
                 (Ok(Key::Inode(ino)), Ok(inode)) => self.inode(ino, &inode),
-                (_, Err(error)) => self.found.add(undecodable(key, &error.to_string())),
-                _ => self.found.add(undecodable(key, "key of an inode")),
+                (_, Err(error)) => self.unreadable(key, value, &error.to_string()),
+                _ => self.unreadable(key, value, "key of an inode"),
             }
             Ok(())
         })
@@ -125,8 +125,4 @@ impl Pass<'_> {
         }
         Ok(())
     }
-}
-
-pub(super) fn undecodable(key: &[u8], what: &str) -> Problem {
-    Problem::Undecodable { key: key.to_vec(), what: what.to_owned() }
 }

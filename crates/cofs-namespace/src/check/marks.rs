@@ -2,7 +2,7 @@
 
 use cofs_types::{FsResult, limits};
 
-use super::{Pass, Problem, inodes::undecodable, table::Flag};
+use super::{Pass, Problem, table::Flag};
 use crate::{
     schema::{Key, MARK, Shard, decode_chunk, ranges},
     tables::labels::LABEL,
@@ -23,7 +23,7 @@ impl Pass<'_> {
 
     fn mark(&mut self, key: &[u8], value: &[u8], flag: Flag) {
         let (Ok(Key::Writing(ino) | Key::Unlinked(ino)), true) = (Key::parse(key), value == MARK) else {
-            self.found.add(undecodable(key, "mark of an inode"));
+            self.unreadable(key, value, "mark of an inode");
             return;
         };
         let index = self.table.find(ino);
@@ -44,7 +44,7 @@ impl Pass<'_> {
         checker.scan(&ranges::inlines(), &mut |key, value| {
             let chunk = decode_chunk(value, limits::INLINE_CHUNK_BYTES);
             let (Ok(Key::Inline { ino, chunk }), Ok(bytes)) = (Key::parse(key), chunk) else {
-                self.found.add(undecodable(key, "inline data"));
+                self.unreadable(key, value, "inline data");
                 return Ok(());
             };
             self.found.summary.inline_chunks += 1;
@@ -59,9 +59,9 @@ impl Pass<'_> {
     pub(super) fn xattrs(&mut self) -> FsResult<()> {
         let checker = self.checker;
         checker.scan(&ranges::all_xattrs(), &mut |key, value| {
-            let value = decode_chunk(value, limits::XATTR_VALUE_BYTES_MAX);
-            let (Ok(Key::Xattr { ino, name }), Ok(_)) = (Key::parse(key), value) else {
-                self.found.add(undecodable(key, "large extended attribute"));
+            let decoded = decode_chunk(value, limits::XATTR_VALUE_BYTES_MAX);
+            let (Ok(Key::Xattr { ino, name }), Ok(_)) = (Key::parse(key), decoded) else {
+                self.unreadable(key, value, "large extended attribute");
                 return Ok(());
             };
             self.found.summary.large_xattrs += 1;
@@ -80,7 +80,7 @@ impl Pass<'_> {
         let checker = self.checker;
         checker.scan(&ranges::shards(), &mut |key, value| {
             let (Ok(Key::Shard { dir, shard }), Ok(figures)) = (Key::parse(key), Shard::decode(value)) else {
-                self.found.add(undecodable(key, "directory shard"));
+                self.unreadable(key, value, "directory shard");
                 return Ok(());
             };
             let index = self.table.find(dir).filter(|index| self.table.is_directory(*index));

@@ -303,7 +303,7 @@ fn the_sets_and_the_inodes_agree() {
 fn numbers_in_use_are_never_given_out_again() {
     let world = world();
     world.put(&key::header(HeaderPart::Inodes), crate::schema::encode_number(2));
-    world.put(&key::header(HeaderPart::Counts), b"?".to_vec());
+    world.put(&key::header(HeaderPart::Counts), b"\x01?".to_vec());
     assert_eq!(world.heal().len(), 2);
     let last = [world.file, world.deep, world.sub].into_iter().max().unwrap();
     let ns = world.open();
@@ -315,10 +315,36 @@ fn numbers_in_use_are_never_given_out_again() {
 #[test]
 fn ends_of_the_pools_that_are_illegible_are_removed() {
     let world = world();
-    world.put(&key::header(HeaderPart::PoolEnds), b"?".to_vec());
+    world.put(&key::header(HeaderPart::PoolEnds), b"\x01?".to_vec());
     assert!(Namespace::open(Arc::clone(&world.engine), Arc::new(Closed)).is_err());
     assert_eq!(world.heal().len(), 1);
     assert_eq!(world.open().pool_ends(), []);
+}
+
+#[test]
+fn what_a_newer_cofs_has_written_is_no_damage() {
+    let root = key::inode(InodeId::ROOT).to_vec();
+    let kinds = all(&*world().engine).into_iter().map(|(key, _)| key.to_vec());
+    // Of each key, alone and in a volume without a root.
+    for (key, without_root) in kinds.flat_map(|key| [(key.clone(), false), (key, true)]) {
+        let world = world();
+        if key == key::header(HeaderPart::Volume) || without_root && key == root {
+            continue;
+        }
+        let mut value = world.engine.get(&key).unwrap().unwrap().to_vec();
+        value[0] += 1;
+        world.put(&key, value);
+        if without_root {
+            world.delete(&root);
+        }
+        world.put(b"\0\0Zunknown", encode_chunk(b""));
+        let refused = Checker::for_repair(&*world.engine).check();
+        assert!(
+            matches!(&refused, Err(FsError::Engine(why)) if why.contains("newer cofs")),
+            "{}: {refused:?}",
+            key.escape_ascii()
+        );
+    }
 }
 
 #[test]
@@ -391,7 +417,8 @@ proptest! {
                 1 => {
                     let at = usize::from(at) % value.len().max(1);
                     if let Some(place) = value.get_mut(at) {
-                        *place = byte;
+                        // Not what a newer cofs would have written.
+                        *place = if at == 0 { 0 } else { byte };
                     }
                     world.put(key, value);
                 }

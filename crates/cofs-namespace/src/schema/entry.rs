@@ -13,7 +13,7 @@ use siphasher::sip::SipHasher13;
 
 use super::wire::{Reader, put_number};
 
-const VERSION: u8 = 1;
+pub(super) const VERSION: u8 = 1;
 const CONTINUES: u8 = 1;
 const VACANT: u8 = 2;
 

@@ -5,7 +5,7 @@ use cofs_types::{FsError, FsResult, ObjectId, PoolEnd, PoolId, limits};
 use super::wire::{Reader, put_number};
 use crate::VolumeOptions;
 
-const VERSION: u8 = 1;
+pub(super) const VERSION: u8 = 1;
 const MAGIC: &[u8; 4] = b"cofs";
 const CLEAN: u8 = 1;
 const EXACT: u8 = 2;

@@ -9,7 +9,7 @@ use super::{
     wire::{Reader, Rest, put_number},
 };
 
-const VERSION: u8 = 1;
+pub(super) const VERSION: u8 = 1;
 
 /// Of all that stands before a symlink's target: two bytes, 19 numbers at their longest, and room for how they are written.
 const NUMBERS_BYTES_MAX: usize = 2 + 19 * 10 + 8;

@@ -3,15 +3,20 @@
 use cofs_engine::KeyShape;
 use cofs_types::{FsError, FsResult, InodeId, ObjectId, PartitionId, XattrName};
 
-const ENTRY: u8 = b'E';
-const INODE: u8 = b'I';
-const INLINE: u8 = b'B';
-const XATTR: u8 = b'X';
-const SHARD: u8 = b'S';
-const WRITING: u8 = b'W';
-const UNLINKED: u8 = b'U';
-const RECLAIM: u8 = b'R';
-const HEADER: u8 = b'H';
+use self::tag::*;
+
+/// What kind of record a key is of.
+pub(super) mod tag {
+    pub const ENTRY: u8 = b'E';
+    pub const INODE: u8 = b'I';
+    pub const INLINE: u8 = b'B';
+    pub const XATTR: u8 = b'X';
+    pub const SHARD: u8 = b'S';
+    pub const WRITING: u8 = b'W';
+    pub const UNLINKED: u8 = b'U';
+    pub const RECLAIM: u8 = b'R';
+    pub const HEADER: u8 = b'H';
+}
 
 /// What an engine may know: a key's first bytes are its partition and kind. Inodes and inline data come in the order of their numbers
 /// (in several sequences at a time, as each directory has its block of numbers), entries by their hash.
@@ -53,7 +58,7 @@ pub enum HeaderPart {
 }
 
 impl HeaderPart {
-    fn from_byte(byte: u8) -> Option<Self> {
+    pub(super) fn from_byte(byte: u8) -> Option<Self> {
         let all = [Self::Volume, Self::Epoch, Self::Inodes, Self::Counts, Self::Unlabelled, Self::PoolEnds];
         all.into_iter().find(|part| *part as u8 == byte)
     }

@@ -2,7 +2,7 @@
 
 use cofs_types::{FsError, FsResult};
 
-const VERSION: u8 = 1;
+pub(super) const VERSION: u8 = 1;
 
 /// The value of a record in a set.
 pub const MARK: &[u8] = &[VERSION];

@@ -4,7 +4,7 @@ use cofs_types::{FsResult, Timestamp};
 
 use super::wire::{Reader, put_number, put_time};
 
-const VERSION: u8 = 1;
+pub(super) const VERSION: u8 = 1;
 const HAS_TIMES: u8 = 1;
 
 /// A directory's times of change, where they are later than its inode's.
