@@ -211,3 +211,28 @@ fn what_a_newer_cofs_has_written_is_left_alone() {
     drop(engine);
     assert_eq!(fsck(&store, &[]), Some(0));
 }
+
+/// Nothing can be right of both, and a tag that names one of them need not change.
+#[test]
+fn the_tag_of_a_shared_object_stays_with_one_of_its_inodes() {
+    if skip() {
+        return;
+    }
+    let root = scratch();
+    let store = format(&root);
+    let mounted = Mounted::new(&root, &store, &[]);
+    let [first, second] = ["first", "second"].map(|name| {
+        fs::write(mounted.path(name), vec![1; 300_000]).unwrap();
+        inode_key(fs::metadata(mounted.path(name)).unwrap().ino())
+    });
+    mounted.unmount();
+    let engine = open(&Path::new(&store).join("meta"));
+    let value = records(&engine, b'I').remove(&first).unwrap();
+    commit(&engine, vec![Change::put(&second, value)]);
+    drop(engine);
+    // The second's object is nobody's any more.
+    let (text, code) = told(&store, &["--repair"]);
+    assert!(code == Some(5) && text.contains("belongs to inodes") && !text.contains("tagged"), "{text}");
+    let (text, code) = told(&store, &["--repair"]);
+    assert!(code == Some(4) && !text.contains("corrected"), "{text}");
+}

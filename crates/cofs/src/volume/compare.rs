@@ -182,8 +182,9 @@ fn meet(
         }
     };
     let from = expected.partition_point(|one| one.object < id);
-    let mut mine = expected.iter_mut().skip(from).take_while(|one| one.object == id).peekable();
-    if mine.peek().is_none() {
+    let users = expected.get(from..).unwrap_or_default().partition_point(|one| one.object == id);
+    let mine = expected.get_mut(from..from + users).unwrap_or_default();
+    if mine.is_empty() {
         if !ready {
             compared.objects += 1;
             if checker.ownership(id, owner)? == Ownership::Orphan {
@@ -193,9 +194,12 @@ fn meet(
         return Ok(());
     }
     compared.objects += 1;
+    // One tag is all there is for those that share an object: it would go from one to the other for ever.
+    let mut tagged = mine.iter().any(|one| owner == Some(one.ino));
     for one in mine {
         one.found = true;
-        if owner != Some(one.ino) {
+        if !tagged {
+            tagged = true;
             compared.add(Contradiction::Tag { object: id, ino: one.ino, tag: owner });
         }
         if !one.writing && one.size_bytes != size_bytes {
