@@ -4,7 +4,8 @@
 //! [`Problem`]. It holds 16 bytes per inode and 16 more per directory, and no more problems than
 //! `limits::CHECK_PROBLEMS_MAX`. [`repair`] puts problems right, one transaction each; since one repair can
 //! uncover the next problem (an inode without names comes up when its broken entry is gone), a caller checks
-//! and repairs in turns until nothing is found.
+//! and repairs in turns until nothing is found. Where inodes are lost (`check/lost.rs`) their records and the
+//! entries are read twice.
 //!
 //! Objects are another driver's: for the two directions of the comparison with a pool there are
 //! [`Checker::objects`] (every inode with an object: is it there?) and [`Checker::ownership`] (every object
@@ -12,6 +13,7 @@
 
 mod entries;
 mod inodes;
+mod lost;
 mod marks;
 mod newer;
 mod problem;
@@ -25,8 +27,8 @@ use std::{collections::HashSet, ops::ControlFlow};
 use cofs_engine::Engine;
 use cofs_types::{FsError, FsResult, InodeId, Layout, ObjectId, limits};
 
-use self::{newer::Newer, table::Table};
-pub use self::{problem::Problem, repair::repair};
+use self::{lost::Traces, newer::Newer, table::Table};
+pub use self::{lost::Was, problem::Problem, repair::repair};
 use crate::schema::{
     Counts, HeaderPart, Inode, Key, NameHasher, Range, Volume, decode_number, decode_pool_ends, key, ranges,
 };
@@ -104,18 +106,7 @@ impl<'a> Checker<'a> {
     /// understood; `Engine` where a newer cofs has written any record.
     pub fn check(&self) -> FsResult<Found> {
         let volume = Volume::decode(&self.header(HeaderPart::Volume)?)?;
-        let mut pass = Pass {
-            checker: self,
-            hasher: NameHasher::new(volume.options.hash_key),
-            table: Table::default(),
-            found: Found::default(),
-            reclaim: HashSet::new(),
-            newer: Newer::default(),
-            labelled: None,
-        };
-        pass.unknown_records()?;
-        pass.reclaim_list()?;
-        pass.inodes()?;
+        let mut pass = self.begin(&volume, Vec::new())?;
         let root = pass.table.find(InodeId::ROOT);
         if !root.is_some_and(|root| pass.table.is_directory(root)) {
             self.newer()?.refuse()?;
@@ -124,6 +115,17 @@ impl<'a> Checker<'a> {
             return Ok(pass.found);
         }
         pass.entries()?;
+        let rebuilt = pass.lost.rebuilt();
+        if !rebuilt.is_empty() {
+            pass = self.begin(&volume, rebuilt)?;
+            pass.entries()?;
+        }
+        if pass.lost.more {
+            // What stands in the others would seem to have no name.
+            self.newer()?.refuse()?;
+            pass.found.more = true;
+            return Ok(pass.found);
+        }
         pass.reachability();
         pass.marks()?;
         pass.inlines()?;
@@ -133,6 +135,26 @@ impl<'a> Checker<'a> {
         pass.newer.refuse()?;
         pass.header()?;
         Ok(pass.found)
+    }
+
+    /// A pass up to the inodes, as if those in `rebuilt` were there.
+    fn begin(&self, volume: &Volume, rebuilt: Vec<(InodeId, Was)>) -> FsResult<Pass<'_>> {
+        let mut pass = Pass {
+            checker: self,
+            hasher: NameHasher::new(volume.options.hash_key),
+            table: Table::default(),
+            found: Found::default(),
+            reclaim: HashSet::new(),
+            newer: Newer::default(),
+            lost: Traces::default(),
+            rebuilt,
+            taken: 0,
+            labelled: None,
+        };
+        pass.unknown_records()?;
+        pass.reclaim_list()?;
+        pass.inodes()?;
+        Ok(pass)
     }
 
     /// Visits every inode whose bytes are in an object, ascending.
@@ -195,6 +217,10 @@ struct Pass<'a> {
     found: Found,
     reclaim: HashSet<ObjectId>,
     newer: Newer,
+    lost: Traces,
+    /// Lost inodes that are taken as made anew, ascending, and how many of them stand in the table.
+    rebuilt: Vec<(InodeId, Was)>,
+    taken: usize,
     /// The first inode found with a security label.
     labelled: Option<InodeId>,
 }

@@ -64,6 +64,9 @@ impl Pass<'_> {
         in_place: bool,
         elsewhere: &mut Vec<(InodeId, u64, InodeId)>,
     ) {
+        if record.occupant.is_some_and(|occupant| !self.trace(dir, &occupant)) {
+            return;
+        }
         let Some(parent) = self.table.find(dir).filter(|index| self.table.is_directory(*index)) else {
             self.found.add(Problem::EntryWithoutDirectory { dir, slot });
             return;

@@ -1,6 +1,6 @@
 //! The passes over inodes: into the table at first; against what was counted at the end.
 
-use cofs_types::{FileKind, FsResult, InodeId, Layout, ObjectId};
+use cofs_types::{FileKind, FsError, FsResult, InodeId, Layout, ObjectId};
 
 use super::{
     Pass, Problem, decode_inode,
@@ -31,15 +31,32 @@ impl Pass<'_> {
         let checker = self.checker;
         checker.scan(&ranges::inodes(), &mut |key, value| {
             match (Key::parse(key), decode_inode(value)) {
-                (Ok(Key::Inode(ino)), Ok(inode)) => self.inode(ino, &inode),
+                (Ok(Key::Inode(ino)), Ok(inode)) => {
+                    self.lost_below(Some(ino));
+                    self.inode(ino, &inode);
+                }
+                (Ok(Key::Inode(ino)), Err(error)) => self.unreadable_inode(ino, key, value, &error),
                 (_, Err(error)) => self.unreadable(key, value, &error.to_string()),
                 _ => self.unreadable(key, value, "key of an inode"),
             }
             Ok(())
-        })
+        })?;
+        self.lost_below(None);
+        Ok(())
     }
 
-    fn inode(&mut self, ino: InodeId, inode: &Inode) {
+    /// Of one that is made anew nothing else is told.
+    fn unreadable_inode(&mut self, ino: InodeId, key: &[u8], value: &[u8], error: &FsError) {
+        let rebuilt = self.rebuilt.binary_search_by_key(&ino, |one| one.0).is_ok();
+        if self.newer.note(key, value) || rebuilt {
+            return;
+        }
+        if self.lost.unreadable(ino) {
+            self.unreadable(key, value, &error.to_string());
+        }
+    }
+
+    pub(super) fn inode(&mut self, ino: InodeId, inode: &Inode) {
         self.table.push(ino, inode);
         self.found.summary.inodes += 1;
         self.found.summary.directories += u64::from(inode.kind == FileKind::Directory);
@@ -77,14 +94,16 @@ impl Pass<'_> {
         let mut index: Index = 0;
         checker.scan(&ranges::inodes(), &mut |key, value| {
             if let (Ok(Key::Inode(ino)), Ok(inode)) = (Key::parse(key), decode_inode(value)) {
+                index = self.count_lost_below(index, Some(ino))?;
                 self.count(index, ino, &inode)?;
                 index += 1;
             }
             Ok(())
-        })
+        })?;
+        self.count_lost_below(index, None).map(drop)
     }
 
-    fn count(&mut self, index: Index, ino: InodeId, inode: &Inode) -> FsResult<()> {
+    pub(super) fn count(&mut self, index: Index, ino: InodeId, inode: &Inode) -> FsResult<()> {
         let directory = inode.kind == FileKind::Directory;
         let named = match directory {
             true if ino == InodeId::ROOT || self.table.has(index, Flag::Named) => 2,

@@ -4,11 +4,18 @@ use std::fmt;
 
 use cofs_types::{FileKind, InodeId, NameBuf, ObjectId};
 
+use super::Was;
+
 /// A contradiction in a volume's metadata. Its text says what is wrong and what a repair does.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Problem {
     /// There is no root directory. Nothing else is told before it is made again.
     NoRoot,
+    /// An inode is not there or cannot be read, and what leads to it tells what it was.
+    Lost {
+        ino: InodeId,
+        was: Was,
+    },
     /// A record that no version of the format writes there.
     UnknownRecord {
         key: Vec<u8>,
@@ -125,6 +132,9 @@ impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoRoot => write!(f, "there is no root directory: make one"),
+            Self::Lost { ino, was: Was::Directory { .. } } => {
+                write!(f, "inode {ino} of a directory is lost: make it anew, for root alone")
+            }
             Self::UnknownRecord { key } => write!(f, "unknown record {}: remove it", key.escape_ascii()),
             Self::Undecodable { key, what } => {
                 write!(f, "record {} cannot be read ({what}): remove it", key.escape_ascii())

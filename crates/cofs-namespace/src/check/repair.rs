@@ -105,6 +105,13 @@ impl Repairer {
                 inodes::put(tx, InodeId::ROOT, &root);
                 Ok(())
             }
+            Problem::Lost { ino, was } => {
+                let value = tx.get(&key::inode(*ino))?;
+                if value.is_none_or(|value| Inode::decode(&value).is_err()) {
+                    inodes::put(tx, *ino, &was.inode(self.now));
+                }
+                Ok(())
+            }
             Problem::UnknownRecord { key }
             | Problem::Undecodable { key, .. }
             | Problem::StrayXattr { key } => {

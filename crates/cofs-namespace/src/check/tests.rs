@@ -9,7 +9,7 @@ use cofs_types::{
 };
 use proptest::prelude::*;
 
-use super::{Checker, Found, Ownership, Problem, repair};
+use super::{Checker, Found, Ownership, Problem, Was, repair};
 use crate::{
     Namespace, OpenInodes, VolumeOptions, WithNodes,
     schema::{
@@ -138,14 +138,55 @@ fn the_root_is_its_own_parent_and_nothing_moves_for_it() {
 #[test]
 fn of_a_directory_that_is_gone_no_slot_stays() {
     let world = world();
-    let key = key::entry(world.sub, world.slot("deep"));
-    let value = world.engine.get(&key).unwrap().unwrap();
+    let key = key::entry(InodeId::new(5_000).unwrap(), world.slot("deep"));
     // As if another name of the same hash had stood behind it.
-    let record = EntryRecord { continues: true, ..EntryRecord::decode(&value).unwrap() };
-    world.put(&key, record.encode());
-    world.delete(&key::inode(world.sub));
+    world.put(&key, EntryRecord { occupant: None, continues: true }.encode());
     world.heal();
     assert_eq!(world.engine.get(&key).unwrap(), None);
+}
+
+#[test]
+fn a_directory_whose_inode_is_lost_keeps_its_name_and_what_is_in_it() {
+    for unreadable in [true, false] {
+        let world = world();
+        for ino in [world.dir, world.sub, world.deep] {
+            match unreadable {
+                true => world.put(&key::inode(ino), b"\x01rot".to_vec()),
+                false => world.delete(&key::inode(ino)),
+            }
+        }
+        let lost = |ino, parent| Problem::Lost { ino, was: Was::Directory { parent: Some(parent) } };
+        let mut expected =
+            [lost(world.dir, InodeId::ROOT), lost(world.sub, world.dir), lost(world.deep, world.sub)];
+        expected.sort_by_key(|problem| format!("{problem:?}"));
+        let mut found = world.heal();
+        found.sort_by_key(|problem| format!("{problem:?}"));
+        assert_eq!(found, expected);
+        let ns = world.open();
+        let mut at = InodeId::ROOT;
+        for (text, ino) in [("dir", world.dir), ("sub", world.sub), ("deep", world.deep)] {
+            let child = ns.lookup(ROOT, at, name(text)).unwrap().attributes;
+            assert_eq!((child.ino, child.permissions, child.uid), (ino, 0o700, 0));
+            at = ino;
+        }
+        assert_eq!(ns.lookup(ROOT, world.dir, name("again")).unwrap().attributes.nlink, 2);
+    }
+}
+
+#[test]
+fn a_lost_directory_without_a_name_is_found_again_with_what_is_in_it() {
+    let world = world();
+    world.delete(&key::entry(InodeId::ROOT, world.slot("dir")));
+    world.put(&key::inode(world.dir), b"\x01rot".to_vec());
+    let found = world.heal();
+    let was = Was::Directory { parent: None };
+    let count = Problem::Subdirectories { dir: InodeId::ROOT, stored: 1, found: 0 };
+    let expected = [Problem::Lost { ino: world.dir, was }, count, Problem::Unreachable { ino: world.dir }];
+    assert_eq!(found, expected);
+    let ns = world.open();
+    let refuge = ns.lookup(ROOT, InodeId::ROOT, name("lost+found")).unwrap().attributes.ino;
+    let dir = ns.lookup(ROOT, refuge, name(&format!("#{}", world.dir))).unwrap().attributes.ino;
+    assert_eq!(ns.lookup(ROOT, dir, name("sub")).unwrap().attributes.ino, world.sub);
 }
 
 #[test]
