@@ -28,7 +28,11 @@ use cofs_engine::Engine;
 use cofs_types::{FsError, FsResult, InodeId, Layout, ObjectId, limits};
 
 use self::{lost::Traces, newer::Newer, table::Table};
-pub use self::{lost::Was, problem::Problem, repair::repair};
+pub use self::{
+    lost::{FindObjects, Salvage, Was},
+    problem::Problem,
+    repair::repair,
+};
 use crate::schema::{
     Counts, HeaderPart, Inode, Key, NameHasher, Range, Volume, decode_number, decode_pool_ends, key, ranges,
 };
@@ -85,16 +89,23 @@ pub struct Checker<'a> {
     engine: &'a dyn Engine,
     /// A number of files that a crash left near the truth is a problem too.
     counts_exactly: bool,
+    find_objects: Option<FindObjects<'a>>,
 }
 
 impl<'a> Checker<'a> {
     pub fn new(engine: &'a dyn Engine) -> Self {
-        Self { engine, counts_exactly: false }
+        Self { engine, counts_exactly: false, find_objects: None }
     }
 
     /// For a repair: also finds a number of files that is only near the truth, as it may be after a crash.
     pub fn for_repair(engine: &'a dyn Engine) -> Self {
-        Self { engine, counts_exactly: true }
+        Self { engine, counts_exactly: true, find_objects: None }
+    }
+
+    /// Has the pools looked through for the bytes of files whose inodes are lost. Without it these have none.
+    #[must_use]
+    pub fn finding_objects(self, find: FindObjects<'a>) -> Self {
+        Self { find_objects: Some(find), ..self }
     }
 
     /// What was chosen at format. Errors: as of [`check`](Self::check).
@@ -115,7 +126,8 @@ impl<'a> Checker<'a> {
             return Ok(pass.found);
         }
         pass.entries()?;
-        let rebuilt = pass.lost.rebuilt();
+        pass.newer.refuse()?;
+        let rebuilt = pass.rebuilt()?;
         if !rebuilt.is_empty() {
             pass = self.begin(&volume, rebuilt)?;
             pass.entries()?;

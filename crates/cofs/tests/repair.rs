@@ -236,3 +236,76 @@ fn the_tag_of_a_shared_object_stays_with_one_of_its_inodes() {
     let (text, code) = told(&store, &["--repair"]);
     assert!(code == Some(4) && !text.contains("corrected"), "{text}");
 }
+
+/// A volume with two files of 2 MiB whose inodes are unreadable, one of them without a name; and the number of that one.
+fn unreadable(root: &TempDir) -> (String, u64) {
+    let store = format(root);
+    let mounted = Mounted::new(root, &store, &[]);
+    let numbers = ["kept", "lost-large"].map(|name| {
+        fs::write(mounted.path(name), vec![name.as_bytes()[0]; 2 << 20]).unwrap();
+        fs::metadata(mounted.path(name)).unwrap().ino()
+    });
+    fs::hard_link(mounted.path("kept"), mounted.path("again")).unwrap();
+    symlink("kept", mounted.path("link")).unwrap();
+    let link = fs::symlink_metadata(mounted.path("link")).unwrap().ino();
+    mounted.unmount();
+    let engine = open(&Path::new(&store).join("meta"));
+    let [first, second] = numbers;
+    let mut changes: Vec<_> = [first, second, link]
+        .into_iter()
+        .map(|ino| Change::put(inode_key(ino), b"\x01rot".to_vec()))
+        .collect();
+    let entries = records(&engine, b'E');
+    changes.extend(
+        entries
+            .iter()
+            .filter(|(_, value)| value.ends_with(b"lost-large"))
+            .map(|(key, _)| Change::delete(key)),
+    );
+    assert_eq!(changes.len(), 4);
+    commit(&engine, changes);
+    (store, second)
+}
+
+#[test]
+fn files_whose_inodes_are_lost_get_their_objects_back() {
+    if skip() {
+        return;
+    }
+    let root = scratch();
+    let (store, nameless) = unreadable(&root);
+    assert_eq!(told(&store, &[]).1, Some(4));
+    let (text, code) = told(&store, &["--repair"]);
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("make it anew for object") && !text.contains("reclaim list"), "{text}");
+    assert_eq!(fsck(&store, &[]), Some(0));
+    let mounted = Mounted::new(&root, &store, &["-o", "ro"]);
+    let found = format!("lost+found/#{nameless}");
+    for (name, byte, links) in [("kept", b'k', 2), ("again", b'k', 2), (&found, b'l', 1)] {
+        let metadata = fs::metadata(mounted.path(name)).unwrap();
+        assert_eq!((metadata.mode() & 0o7777, metadata.uid(), metadata.nlink()), (0o600, 0, links), "{name}");
+        assert!(fs::read(mounted.path(name)).unwrap() == vec![byte; 2 << 20], "{name}");
+    }
+    // Of a symlink nothing is left but its name.
+    assert!(fs::symlink_metadata(mounted.path("link")).is_err());
+    mounted.unmount();
+}
+
+#[test]
+fn nothing_is_repaired_while_a_pool_is_away_that_may_have_the_bytes_of_a_lost_inode() {
+    if skip() {
+        return;
+    }
+    let root = scratch();
+    let (store, _) = unreadable(&root);
+    let (pool, away) = (format!("{store}/pool"), path_str(&root, "away"));
+    fs::rename(&pool, &away).unwrap();
+    let (text, code) = told(&store, &["--repair"]);
+    assert_eq!(code, Some(8), "{text}");
+    assert!(text.contains("inodes of files are lost") && text.contains(&pool), "{text}");
+    fs::rename(&away, &pool).unwrap();
+    assert_eq!(fsck(&store, &["--repair"]), Some(1));
+    let mounted = Mounted::new(&root, &store, &["-o", "ro"]);
+    assert!(fs::read(mounted.path("kept")).unwrap() == vec![b'k'; 2 << 20]);
+    mounted.unmount();
+}

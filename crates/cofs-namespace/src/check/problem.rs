@@ -4,7 +4,7 @@ use std::fmt;
 
 use cofs_types::{FileKind, InodeId, NameBuf, ObjectId};
 
-use super::Was;
+use super::{Salvage, Was};
 
 /// A contradiction in a volume's metadata. Its text says what is wrong and what a repair does.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -134,6 +134,18 @@ impl fmt::Display for Problem {
             Self::NoRoot => write!(f, "there is no root directory: make one"),
             Self::Lost { ino, was: Was::Directory { .. } } => {
                 write!(f, "inode {ino} of a directory is lost: make it anew, for root alone")
+            }
+            Self::Lost { ino, was: Was::Inline { size_bytes } } => {
+                write!(
+                    f,
+                    "inode {ino} of a file is lost: make it anew for its {size_bytes} bytes, for root alone"
+                )
+            }
+            Self::Lost { ino, was: Was::Object(Salvage { object, size_bytes, .. }) } => {
+                write!(
+                    f,
+                    "inode {ino} of a file is lost: make it anew for object {object} of {size_bytes} bytes, for root alone"
+                )
             }
             Self::UnknownRecord { key } => write!(f, "unknown record {}: remove it", key.escape_ascii()),
             Self::Undecodable { key, what } => {

@@ -9,7 +9,7 @@ use cofs_types::{
 };
 use proptest::prelude::*;
 
-use super::{Checker, Found, Ownership, Problem, Was, repair};
+use super::{Checker, Found, Ownership, Problem, Salvage, Was, repair};
 use crate::{
     Namespace, OpenInodes, VolumeOptions, WithNodes,
     schema::{
@@ -187,6 +187,56 @@ fn a_lost_directory_without_a_name_is_found_again_with_what_is_in_it() {
     let refuge = ns.lookup(ROOT, InodeId::ROOT, name("lost+found")).unwrap().attributes.ino;
     let dir = ns.lookup(ROOT, refuge, name(&format!("#{}", world.dir))).unwrap().attributes.ino;
     assert_eq!(ns.lookup(ROOT, dir, name("sub")).unwrap().attributes.ino, world.sub);
+}
+
+#[test]
+fn a_file_whose_inode_is_lost_keeps_its_names_and_inline_data() {
+    let world = world();
+    world.put(&key::inode(world.file), b"\x01rot".to_vec());
+    let found = world.heal();
+    let was = Was::Inline { size_bytes: 5000 };
+    assert_eq!(found[0], Problem::Lost { ino: world.file, was }, "{found:?}");
+    let ns = world.open();
+    for dir in [(InodeId::ROOT, "file"), (world.dir, "again")] {
+        let file = ns.lookup(ROOT, dir.0, name(dir.1)).unwrap().attributes;
+        assert_eq!((file.ino, file.nlink, file.size_bytes), (world.file, 2, 5000));
+        assert_eq!((file.permissions, file.uid), (0o600, 0));
+    }
+    let mut bytes = [0; 5000];
+    ns.inline_read(world.file, 0, &mut bytes).unwrap();
+    assert_eq!(bytes, [7; 5000]);
+}
+
+#[test]
+fn a_file_whose_inode_is_lost_gets_the_object_that_is_its_own() {
+    let world = world();
+    let salvage = |object, secs| Salvage {
+        owner: world.object,
+        object: ObjectId::from_raw(object),
+        size_bytes: 12345,
+        blocks_512: 32,
+        mtime: Timestamp { secs, nanos: 0 },
+    };
+    let other = world.deep;
+    world.put(&key::inode(world.object), b"\x01rot".to_vec());
+    // 79 is another's, 80 is to be deleted, 76 is older.
+    world.edit(other, |inode| {
+        *inode = Inode { nlink: 1, ..Inode::new(FileKind::Regular, 0, (0, 0), NOW) };
+        inode.layout = cofs_types::Layout::Object(ObjectId::from_raw(79));
+    });
+    world.put(&key::reclaim(ObjectId::from_raw(80)), MARK.to_vec());
+    let find = |inos: &[InodeId]| {
+        assert_eq!(inos, [world.object]);
+        Ok(vec![salvage(77, 50), salvage(76, 40), salvage(79, 60), salvage(80, 70)])
+    };
+    let found = Checker::new(&*world.engine).finding_objects(&find).check().unwrap();
+    let lost = Problem::Lost { ino: world.object, was: Was::Object(salvage(77, 50)) };
+    assert_eq!(found.problems[0], lost, "{found:?}");
+    repair(&world.engine, &found.problems, NOW).unwrap();
+    world.heal();
+    let node = world.open().lookup(ROOT, InodeId::ROOT, name("object")).unwrap();
+    assert_eq!(node.layout, cofs_types::Layout::Object(ObjectId::from_raw(77)));
+    assert_eq!((node.attributes.nlink, node.attributes.size_bytes), (1, 12345));
 }
 
 #[test]

@@ -237,6 +237,11 @@ pub mod ranges {
         tag(INLINE)
     }
 
+    /// The inline chunks of one file.
+    pub fn inline(ino: InodeId) -> Range {
+        Range::of_prefix(&of_inode(INLINE, ino))
+    }
+
     /// The large extended attributes of one inode.
     pub fn xattrs(ino: InodeId) -> Range {
         Range::of_prefix(&of_inode(XATTR, ino))

@@ -12,7 +12,7 @@ use std::{
 
 use cofs_engine::{EmbeddedEngine, Engine};
 use cofs_namespace::check::{Checker, Found, Summary, repair};
-use cofs_types::limits;
+use cofs_types::{InodeId, limits};
 use serde_json::{Value, json};
 
 use crate::{
@@ -24,6 +24,7 @@ use crate::{
         lock::Purpose,
         open::{Locked, find},
         parts::{now, open_engine, open_engine_read_only, open_placement_to_look, refuse_foreign},
+        salvage::find_objects,
         tool::Tool,
     },
 };
@@ -83,7 +84,8 @@ fn check(args: &Args, form: Format, progress: Progress) -> Done<ExitCode> {
 fn look(locked: &Locked, report: &mut Report, progress: Progress) -> Done {
     let engine = open_engine_read_only(&locked.store, &locked.config)?;
     refuse_foreign(&engine, &locked.config).within(locked.metadata())?;
-    let checker = Checker::new(&engine);
+    let find = |owners: &[InodeId]| find_objects(&locked.store, &locked.config, owners, progress);
+    let checker = Checker::new(&engine).finding_objects(&find);
     let sign = progress.stage("checking the metadata");
     report.take(checker.check().within(locked.metadata())?, false);
     drop(sign);
@@ -100,7 +102,7 @@ fn repair_volume(locked: &Locked, report: &mut Report, progress: Progress) -> Do
     let engine = Arc::new(open_engine(&locked.store, &locked.config)?);
     refuse_foreign(&*engine, &locked.config).within(locked.metadata())?;
     let sign = progress.stage("checking and repairing the metadata");
-    repair_metadata(&engine, report)?;
+    repair_metadata(locked, &engine, report, progress)?;
     drop(sign);
     if report.more || report.problems.iter().any(|(_, right)| !right) {
         // Nothing may be reclaimed on the word of metadata that contradict themselves.
@@ -118,18 +120,25 @@ fn repair_volume(locked: &Locked, report: &mut Report, progress: Progress) -> Do
     Ok(())
 }
 
-fn repair_metadata(engine: &Arc<EmbeddedEngine>, report: &mut Report) -> Done {
+fn repair_metadata(
+    locked: &Locked,
+    engine: &Arc<EmbeddedEngine>,
+    report: &mut Report,
+    progress: Progress,
+) -> Done {
     let any: Arc<dyn Engine> = Arc::clone(engine) as Arc<dyn Engine>;
+    let find = |owners: &[InodeId]| find_objects(&locked.store, &locked.config, owners, progress);
     for _ in 0..ROUNDS_MAX {
-        let found = Checker::for_repair(&**engine).check().within("metadata")?;
+        let found = Checker::for_repair(&**engine).finding_objects(&find).check().within("metadata")?;
         if found.problems.is_empty() {
-            report.summary = found.summary;
+            // What an earlier round did not tell has come up since.
+            (report.summary, report.more) = (found.summary, false);
             return Ok(());
         }
         repair(&any, &found.problems, now()).within("metadata")?;
         report.take(found, true);
     }
-    report.take(Checker::new(&**engine).check().within("metadata")?, false);
+    report.take(Checker::new(&**engine).finding_objects(&find).check().within("metadata")?, false);
     Ok(())
 }
 

@@ -133,7 +133,7 @@ pub fn compare(checker: &Checker<'_>, placement: &Placement, progress: Progress)
     Ok(compared)
 }
 
-fn unread_pool(placement: &Placement, id: PoolId, error: &FsError) -> Contradiction {
+pub fn unread_pool(placement: &Placement, id: PoolId, error: &FsError) -> Contradiction {
     let pool = placement.space().into_iter().find(|pool| pool.id == id);
     let (name, health) = pool.map_or_else(Default::default, |pool| (pool.name, Some(pool.health)));
     // A pool that is away says why better than what was asked of it.

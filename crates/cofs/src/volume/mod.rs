@@ -11,5 +11,6 @@ pub mod locality;
 pub mod lock;
 pub mod open;
 pub mod parts;
+pub mod salvage;
 pub mod sessions;
 pub mod tool;
