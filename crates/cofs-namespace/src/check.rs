@@ -80,6 +80,8 @@ pub enum Ownership {
     Owned,
     /// It stands on the reclaim list.
     Reclaim,
+    /// Nobody's, and the inode that it names as its owner is not there or cannot be read.
+    Lost,
     /// Nobody's: a crash left it, or it was made ahead of need.
     Orphan,
 }
@@ -183,15 +185,19 @@ impl<'a> Checker<'a> {
 
     /// Whether `object`, found in a pool and saying that it belongs to `owner`, is anybody's.
     pub fn ownership(&self, object: ObjectId, owner: Option<InodeId>) -> FsResult<Ownership> {
-        if let Some(owner) = owner
-            && let Some(value) = self.get(&key::inode(owner))?
-            && let Ok(inode) = Inode::decode(&value)
-            && inode.layout == Layout::Object(object)
-        {
+        let inode = match owner {
+            Some(owner) => self.get(&key::inode(owner))?.and_then(|value| Inode::decode(&value).ok()),
+            None => None,
+        };
+        if inode.as_ref().is_some_and(|inode| inode.layout == Layout::Object(object)) {
             return Ok(Ownership::Owned);
         }
         let listed = self.get(&key::reclaim(object))?.is_some();
-        Ok(if listed { Ownership::Reclaim } else { Ownership::Orphan })
+        Ok(match owner {
+            _ if listed => Ownership::Reclaim,
+            Some(owner) if inode.is_none() && may_be_lost(owner) => Ownership::Lost,
+            _ => Ownership::Orphan,
+        })
     }
 
     fn get(&self, key: &[u8]) -> FsResult<Option<bytes::Bytes>> {
@@ -215,6 +221,11 @@ impl<'a> Checker<'a> {
         self.engine.scan(&range.start, &range.end, &mut step).map_err(engine_failed)?;
         failed.map_or(Ok(()), Err)
     }
+}
+
+/// Whether a number was ever given out, as far as it tells: a wrong tag must not use up all numbers below it.
+fn may_be_lost(ino: InodeId) -> bool {
+    ino.partition() == InodeId::ROOT.partition() && ino.sequence() < 1 << 47
 }
 
 fn decode_inode(value: &[u8]) -> FsResult<Inode> {

@@ -15,7 +15,7 @@ use std::{
 };
 
 use cofs_engine::{Batch, Change, Durability, EmbeddedEngine, EmbeddedOptions, Engine, Outcome};
-use common::{Mounted, cofs, format, path_str, scratch, skip};
+use common::{Mounted, cofs, format, path_str, run, scratch, skip};
 use tempfile::TempDir;
 
 /// Names whose entries are gone, and another name of a file that has kept one.
@@ -307,5 +307,35 @@ fn nothing_is_repaired_while_a_pool_is_away_that_may_have_the_bytes_of_a_lost_in
     assert_eq!(fsck(&store, &["--repair"]), Some(1));
     let mounted = Mounted::new(&root, &store, &["-o", "ro"]);
     assert!(fs::read(mounted.path("kept")).unwrap() == vec![b'k'; 2 << 20]);
+    mounted.unmount();
+}
+
+#[test]
+fn what_is_younger_than_the_dump_that_was_loaded_is_found_again() {
+    if skip() {
+        return;
+    }
+    let root = scratch();
+    let store = format(&root);
+    let dump = path_str(&root, "dump");
+    run(&["dump", &store, "-o", &dump]);
+    let mounted = Mounted::new(&root, &store, &[]);
+    // Beyond the numbers that the dump has reserved.
+    (0..3000).for_each(|at| fs::write(mounted.path(&format!("small-{at}")), "").unwrap());
+    fs::write(mounted.path("large"), vec![7; 300_000]).unwrap();
+    let ino = fs::metadata(mounted.path("large")).unwrap().ino();
+    mounted.unmount();
+    fs::remove_dir_all(Path::new(&store).join("meta")).unwrap();
+    run(&["load", &store, &dump]);
+    let (text, code) = told(&store, &[]);
+    assert!(code == Some(4) && text.contains(&format!("belongs to inode {ino}, which is lost")), "{text}");
+    let (text, code) = told(&store, &["--repair"]);
+    assert!(code == Some(1) && !text.contains("reclaim list"), "{text}");
+    assert_eq!(fsck(&store, &[]), Some(0));
+    let mounted = Mounted::new(&root, &store, &[]);
+    assert!(fs::read(mounted.path(&format!("lost+found/#{ino}"))).unwrap() == vec![7; 300_000]);
+    // Its number is not given out again.
+    fs::write(mounted.path("new"), "").unwrap();
+    assert!(fs::metadata(mounted.path("new")).unwrap().ino() > ino);
     mounted.unmount();
 }

@@ -13,7 +13,7 @@ use crate::{
     OpenInodes,
     schema::{
         Counts, EntryRecord, HeaderPart, Inode, MARK, NameHasher, Occupant, Shard, decode_chunk,
-        encode_chunk, encode_number, key, ranges,
+        decode_number, encode_chunk, encode_number, key, ranges,
     },
     tables::{allocator::Allocator, entries, inodes, volume},
     tx::{Store, Tx, Verb, engine_failed, verb},
@@ -54,21 +54,34 @@ pub fn repair(engine: &Arc<dyn Engine>, problems: &[Problem], now: Timestamp) ->
     repairer.store.sync()
 }
 
+/// Up to where, if they are not: also those of inodes that come back, before any other inode gets one.
+fn numbers_to_reserve(engine: &dyn Engine, problems: &[Problem]) -> FsResult<Option<u64>> {
+    let stored = engine.get(&key::header(HeaderPart::Inodes)).map_err(engine_failed)?;
+    let stored = stored.and_then(|value| decode_number(&value).ok());
+    let needed = problems.iter().filter_map(|problem| match problem {
+        Problem::Reservation { needed, .. } => Some(*needed),
+        Problem::Lost { ino, .. } => Some(ino.sequence() + 1),
+        _ => None,
+    });
+    Ok(needed.max().filter(|needed| stored.is_none_or(|stored| stored < *needed)))
+}
+
 /// Before anything else: without a header no volume opens.
 fn repair_header(engine: &dyn Engine, problems: &[Problem]) -> FsResult<()> {
     let put = |part, value: Vec<u8>| Change::put(key::header(part), value);
     let stored = engine.get(&key::header(HeaderPart::Counts)).map_err(engine_failed)?;
     let clean = stored.is_some_and(|value| Counts::decode(&value).is_ok_and(|counts| counts.clean));
+    let reserve = numbers_to_reserve(engine, problems)?;
     let changes: Vec<_> = problems
         .iter()
         .filter_map(|problem| match problem {
-            Problem::Reservation { needed, .. } => Some(put(HeaderPart::Inodes, encode_number(*needed))),
             Problem::FileCount { found, .. } => {
                 let counts = Counts { files: *found, clean, exact: true };
                 Some(put(HeaderPart::Counts, counts.encode()))
             }
             _ => None,
         })
+        .chain(reserve.map(|needed| put(HeaderPart::Inodes, encode_number(needed))))
         .collect();
     if changes.is_empty() {
         return Ok(());

@@ -474,6 +474,8 @@ fn objects_are_compared_in_both_directions() {
     assert_eq!(whose(object, Some(world.object)), Ownership::Owned);
     assert_eq!(whose(object, Some(world.file)), Ownership::Orphan);
     assert_eq!(whose(ObjectId::from_raw(78), None), Ownership::Orphan);
+    assert_eq!(whose(ObjectId::from_raw(78), InodeId::new(5_000)), Ownership::Lost);
+    assert_eq!(whose(ObjectId::from_raw(78), InodeId::new(1 << 47)), Ownership::Orphan);
     world.put(&key::reclaim(ObjectId::from_raw(78)), MARK.to_vec());
     assert_eq!(whose(ObjectId::from_raw(78), None), Ownership::Reclaim);
 }

@@ -2,16 +2,18 @@
 //!
 //! Order of a repair: the metadata, until a check of them finds nothing; then the volume is opened as a mount
 //! would (what was open at a crash is settled); then metadata and pools are compared, and what can be put right
-//! is; what nobody owns goes to the reclaim list.
+//! is; what nobody owns goes to the reclaim list. Last, inodes are made anew that objects with bytes carry the numbers of
+//! and that are not there (`cofs-namespace`, `check/lost.rs`), in a volume that is closed again.
 
 use std::{
+    collections::BTreeMap,
     path::{Path, PathBuf},
     process::ExitCode,
     sync::Arc,
 };
 
 use cofs_engine::{EmbeddedEngine, Engine};
-use cofs_namespace::check::{Checker, Found, Summary, repair};
+use cofs_namespace::check::{Checker, Found, Problem, Salvage, Summary, Was, repair};
 use cofs_types::{InodeId, limits};
 use serde_json::{Value, json};
 
@@ -109,7 +111,8 @@ fn repair_volume(locked: &Locked, report: &mut Report, progress: Progress) -> Do
         return Ok(());
     }
     let tool = Tool::open_with(locked, Arc::clone(&engine) as Arc<dyn Engine>)?;
-    let repaired = repair_objects(&*engine, &tool, report, progress);
+    let mut lost = Vec::new();
+    let repaired = repair_objects(&*engine, &tool, report, &mut lost, progress);
     match tool.close().and(repaired) {
         // What was found and done is told all the same.
         Err(failure) if report.incomplete => {
@@ -117,6 +120,33 @@ fn repair_volume(locked: &Locked, report: &mut Report, progress: Progress) -> Do
         }
         other => other?,
     }
+    adopt(locked, &engine, report, lost, progress)
+}
+
+/// Makes the inodes anew that objects are tagged with; the metadata's repair finds that they have no names.
+fn adopt(
+    locked: &Locked,
+    engine: &Arc<EmbeddedEngine>,
+    report: &mut Report,
+    mut lost: Vec<Salvage>,
+    progress: Progress,
+) -> Done {
+    if lost.is_empty() {
+        return Ok(());
+    }
+    lost.sort_by_key(|one| one.mtime);
+    // Of several of one inode the youngest.
+    let chosen: BTreeMap<_, _> = lost.iter().map(|one| (one.owner, *one)).collect();
+    let is_chosen = |one: &Salvage| chosen.get(&one.owner) == Some(one);
+    let problem = |(ino, one): (&InodeId, &Salvage)| Problem::Lost { ino: *ino, was: Was::Object(*one) };
+    let problems: Vec<_> = chosen.iter().map(problem).collect();
+    let any: Arc<dyn Engine> = Arc::clone(engine) as Arc<dyn Engine>;
+    repair(&any, &problems, now()).within("metadata")?;
+    let told = lost.iter().map(|one| (Contradiction::Lost(*one).to_string(), is_chosen(one)));
+    report.problems.extend(told);
+    let more = report.more;
+    repair_metadata(locked, engine, report, progress)?;
+    report.more |= more;
     Ok(())
 }
 
@@ -142,7 +172,14 @@ fn repair_metadata(
     Ok(())
 }
 
-fn repair_objects(engine: &dyn Engine, tool: &Tool, report: &mut Report, progress: Progress) -> Done {
+/// What needs the metadata once more, without the tool, is put into `lost`.
+fn repair_objects(
+    engine: &dyn Engine,
+    tool: &Tool,
+    report: &mut Report,
+    lost: &mut Vec<Salvage>,
+    progress: Progress,
+) -> Done {
     let checker = Checker::new(engine);
     let compared = compare(&checker, tool.placement(), progress).within("metadata")?;
     report.count(&compared);
@@ -158,6 +195,10 @@ fn repair_objects(engine: &dyn Engine, tool: &Tool, report: &mut Report, progres
     }
     for contradiction in &compared.contradictions {
         let right = match contradiction {
+            Contradiction::Lost(one) => {
+                lost.push(*one);
+                continue;
+            }
             Contradiction::Orphan { .. } => true,
             Contradiction::Tag { object, ino, .. } => tool.placement().set_owner(*object, *ino).is_ok(),
             Contradiction::Size { ino, object, .. } => tool.settle(*ino, *object).is_ok(),

@@ -10,10 +10,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use cofs_namespace::check::{Checker, Ownership};
+use cofs_namespace::check::{Checker, Ownership, Salvage};
 use cofs_placement::{FoundObject, Placement, PoolHealth};
 use cofs_types::{FsError, FsResult, InodeId, ObjectId, PoolId, limits};
 
+use super::salvage::salvage;
 use crate::{failure::without_numbers, progress::Progress};
 
 /// An inode's object, as the metadata have it.
@@ -35,6 +36,8 @@ pub enum Contradiction {
     Shared { ino: InodeId, other: InodeId, object: ObjectId },
     /// Nobody has it: a crash left it.
     Orphan { object: ObjectId, size_bytes: u64 },
+    /// Nobody has it, it has bytes, and the inode that it is tagged with is not there.
+    Lost(Salvage),
     /// Its tag says another inode than the one that has it, or none.
     Tag { object: ObjectId, ino: InodeId, tag: Option<InodeId> },
     /// The inode's size is not the object's, though nobody had it open for writing.
@@ -64,6 +67,12 @@ impl fmt::Display for Contradiction {
                 write!(
                     f,
                     "object {object} of {size_bytes} bytes belongs to no inode: put it on the reclaim list"
+                )
+            }
+            Self::Lost(Salvage { owner, object, size_bytes, .. }) => {
+                write!(
+                    f,
+                    "object {object} of {size_bytes} bytes belongs to inode {owner}, which is lost: make it anew, for root alone"
                 )
             }
             Self::Tag { object, ino, tag: Some(tag) } => {
@@ -174,6 +183,7 @@ fn meet(
     directory: &Path,
     found: FoundObject,
 ) -> FsResult<()> {
+    let tagged = salvage(&found);
     let (id, owner, size_bytes, ready) = match found {
         FoundObject::Object { id, owner, size_bytes, ready, .. } => (id, owner, size_bytes, ready),
         FoundObject::Foreign { path } => {
@@ -187,19 +197,21 @@ fn meet(
     if mine.is_empty() {
         if !ready {
             compared.objects += 1;
-            if checker.ownership(id, owner)? == Ownership::Orphan {
-                compared.add(Contradiction::Orphan { object: id, size_bytes });
+            match (checker.ownership(id, owner)?, tagged) {
+                (Ownership::Owned | Ownership::Reclaim, _) => {}
+                (Ownership::Lost, Some(lost)) if size_bytes > 0 => compared.add(Contradiction::Lost(lost)),
+                _ => compared.add(Contradiction::Orphan { object: id, size_bytes }),
             }
         }
         return Ok(());
     }
     compared.objects += 1;
     // One tag is all there is for those that share an object: it would go from one to the other for ever.
-    let mut tagged = mine.iter().any(|one| owner == Some(one.ino));
+    let mut owned = mine.iter().any(|one| owner == Some(one.ino));
     for one in mine {
         one.found = true;
-        if !tagged {
-            tagged = true;
+        if !owned {
+            owned = true;
             compared.add(Contradiction::Tag { object: id, ino: one.ino, tag: owner });
         }
         if !one.writing && one.size_bytes != size_bytes {
