@@ -156,6 +156,31 @@ fn checksum(payload_crc: u32, place: Place) -> u32 {
     crc32c::crc32c_append(payload_crc, &bytes.0[..len])
 }
 
+/// What a record says of itself, before it is read.
+#[derive(Clone, Copy)]
+pub(super) struct Claim {
+    payload_len: u32,
+    crc: u32,
+}
+
+impl Claim {
+    /// Of the record at the beginning of `bytes`, if they are enough for that.
+    pub(super) fn of(bytes: &[u8]) -> Option<Self> {
+        let (payload_len, rest) = take_u32(bytes)?;
+        take_u32(rest).map(|(crc, _)| Self { payload_len, crc })
+    }
+
+    /// Bytes of the record.
+    pub(super) fn len(self) -> u64 {
+        HEADER_BYTES as u64 + u64::from(self.payload_len)
+    }
+
+    /// Whether a payload of this checksum is what was written for `place`.
+    pub(super) fn is_of(self, payload_crc: u32, place: Place) -> bool {
+        self.crc == checksum(payload_crc, place)
+    }
+}
+
 /// What stands at a place of a segment.
 pub(super) enum Found {
     /// A commit, and the bytes behind it.
@@ -167,10 +192,11 @@ pub(super) enum Found {
 
 /// Reads the record at the beginning of `bytes`. Total: it allocates no more than `bytes` holds.
 pub(super) fn read(bytes: &[u8], place: Place) -> Found {
-    let Some((payload_len, rest)) = take_u32(bytes) else { return Found::Nothing };
-    let Some((crc, rest)) = take_u32(rest) else { return Found::Nothing };
-    let Some(payload) = rest.get(..payload_len as usize) else { return Found::Nothing };
-    if crc != checksum(if payload.is_empty() { 0 } else { crc32c::crc32c(payload) }, place) {
+    let Some(claim) = Claim::of(bytes) else { return Found::Nothing };
+    let Some(payload) = bytes[HEADER_BYTES..].get(..claim.payload_len as usize) else {
+        return Found::Nothing;
+    };
+    if !claim.is_of(if payload.is_empty() { 0 } else { crc32c::crc32c(payload) }, place) {
         return Found::Nothing;
     }
     if payload.is_empty() {

@@ -26,6 +26,9 @@ use crate::{
     embedded::error::{from_errno, from_io},
 };
 
+/// A memtable is made for no larger one; it takes as many records as there are.
+const SEGMENT_BYTES_EXPECTED: u64 = 128 << 20;
+
 /// The journal as it was found.
 #[derive(Default)]
 pub(super) struct Found {
@@ -89,7 +92,8 @@ pub(super) fn read(directory: &Path, write: bool, keys: KeyShape) -> Result<Foun
         }
         let segment = Segment::open(directory, slot, header, write).map_err(reading)?;
         let bytes = std::fs::metadata(segment::path(directory, slot)).map_err(reading)?.len();
-        let memtable = Memtable::of_segment(bytes, keys);
+        // Whatever its length, which nobody has to have written.
+        let memtable = Memtable::of_segment(bytes.min(SEGMENT_BYTES_EXPECTED), keys);
         let replayed = segment.replay(|changes| memtable.replay(changes)).map_err(reading)?;
         whole = replayed.ended;
         found.unended = (!whole).then_some(Tail { at: replayed.at, records: replayed.commits });

@@ -34,7 +34,7 @@ use crate::open_regular;
 
 use super::{
     mapping::Mapping,
-    record::{self, Found, Logged, Place, Record},
+    record::{self, Claim, Found, Logged, Place, Record},
 };
 
 const MAGIC: &[u8; 8] = b"cofsjrn2";
@@ -45,6 +45,8 @@ const HEADER_BYTES_WITHOUT_SALT: usize = 36;
 const RECORDS_AT: u64 = 64;
 /// So much is looked at, and cleared, at a time.
 const CLEARED_BYTES: usize = 64 << 10;
+/// So much is read at a time. A file may be of any length: nobody has to have written what stands behind the records.
+const READ_BYTES: u64 = 16 << 20;
 pub(in crate::embedded) const NAME_PREFIX: &str = "journal-";
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -292,18 +294,63 @@ impl Segment {
 
     /// Reads the records from the first on and hands them over, as far as they are whole.
     pub(super) fn replay(&self, mut commit: impl FnMut(Vec<Logged>)) -> io::Result<Replayed> {
-        let len = self.file.metadata()?.len();
-        let mut bytes = vec![0; usize::try_from(len).map_err(|_| io::ErrorKind::OutOfMemory)?];
-        let read = read_all_at(&self.file, 0, &mut bytes)?;
-        let (Tail { at, records }, ended) = self.read_records(&bytes[..read], &mut commit);
+        let mut bytes = Vec::new();
+        let mut tail = Tail::default();
+        let mut ended = false;
+        while !ended && self.read_on(&mut bytes, tail)? {
+            (tail, ended) = self.read_records(&bytes, tail, &mut commit);
+        }
+        let Tail { at, records } = tail;
         let behind = at + if ended { Record::END_BYTES } else { 0 };
         self.syncing.lock().doubtful = Some(Tail { at: behind, records });
         Ok(Replayed { commits: records, ended, at })
     }
 
-    /// Where the records in `bytes`, the file's, stop being whole, and whether they are ended there.
-    fn read_records(&self, bytes: &[u8], mut commit: impl FnMut(Vec<Logged>)) -> (Tail, bool) {
-        let mut tail = Tail::default();
+    /// Reads more of the file than `bytes`, which are all up to there, if the record at `tail` may not be whole in them. `false`: it is, or never will be.
+    fn read_on(&self, bytes: &mut Vec<u8>, tail: Tail) -> io::Result<bool> {
+        let had = bytes.len() as u64;
+        let claim = usize::try_from(tail.at).ok().and_then(|at| Claim::of(bytes.get(at..)?));
+        let end =
+            claim.map_or(tail.at + record::HEADER_BYTES as u64, |claim| tail.at.saturating_add(claim.len()));
+        let is_far = end > had + READ_BYTES;
+        if end <= had || is_far && !self.is_whole(claim, tail)? {
+            return Ok(false);
+        }
+        let wanted = end.max(had + READ_BYTES).min(self.file.metadata()?.len());
+        bytes.resize(usize::try_from(wanted.max(had)).map_err(|_| io::ErrorKind::OutOfMemory)?, 0);
+        let read = read_all_at(&self.file, had, &mut bytes[had as usize..])?;
+        bytes.truncate(had as usize + read);
+        Ok(read > 0)
+    }
+
+    /// Whether a record that is larger than what is read at a time is what it claims, without having it in memory.
+    fn is_whole(&self, claim: Option<Claim>, tail: Tail) -> io::Result<bool> {
+        let Some(claim) = claim else { return Ok(false) };
+        let (mut at, end) = (tail.at + record::HEADER_BYTES as u64, tail.at + claim.len());
+        if self.file.metadata()?.len() < end {
+            return Ok(false);
+        }
+        let mut piece = vec![0; CLEARED_BYTES];
+        let mut crc = 0;
+        while at < end {
+            let most = (end - at).min(CLEARED_BYTES as u64) as usize;
+            let read = read_all_at(&self.file, at, &mut piece[..most])?;
+            if read < most {
+                return Ok(false);
+            }
+            crc = crc32c::crc32c_append(crc, &piece[..most]);
+            at += most as u64;
+        }
+        Ok(claim.is_of(crc, self.place(tail.records)))
+    }
+
+    /// Where the records from `tail` on in `bytes`, the file's, stop being whole, and whether they are ended there.
+    fn read_records(
+        &self,
+        bytes: &[u8],
+        mut tail: Tail,
+        mut commit: impl FnMut(Vec<Logged>),
+    ) -> (Tail, bool) {
         loop {
             let rest = usize::try_from(tail.at).ok().and_then(|at| bytes.get(at..)).unwrap_or_default();
             match record::read(rest, self.place(tail.records)) {
@@ -343,7 +390,7 @@ impl Segment {
     fn write_again(&self, tail: Tail) -> io::Result<()> {
         let mut bytes = vec![0; usize::try_from(tail.at).map_err(|_| io::ErrorKind::OutOfMemory)?];
         let read = read_all_at(&self.file, 0, &mut bytes)?;
-        let (found, _) = self.read_records(&bytes[..read], drop);
+        let (found, _) = self.read_records(&bytes[..read], Tail::default(), drop);
         if found.records < tail.records || Header::decode(&bytes) != Some(self.header) {
             return Err(Errno::IO.into());
         }

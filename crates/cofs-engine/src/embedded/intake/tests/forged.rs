@@ -119,3 +119,44 @@ fn two_files_with_the_same_records_are_refused() {
     let error = opened.err().unwrap();
     assert_eq!(error.errno, Some(rustix::io::Errno::UCLEAN.raw_os_error()), "{error}");
 }
+
+/// A file may be of any length without anybody having written so much.
+#[test]
+fn what_stands_behind_the_records_is_not_read_whatever_it_claims() {
+    let world = World::new();
+    commit(&world.open(), 1);
+    let (file, _, Tail { at, .. }) = newest(&world);
+    file.set_len(8 << 40).unwrap();
+    // A length that is not checked would be believed.
+    file.write_all_at(&u32::MAX.to_le_bytes(), at).unwrap();
+    let intake = world.open();
+    assert_eq!(prefix(&intake), 1);
+    commit(&intake, 2);
+    drop(intake);
+    assert_eq!(prefix(&world.open()), 2);
+}
+
+#[test]
+fn a_record_larger_than_what_is_read_at_a_time_is_read() {
+    let world = World::new();
+    let intake = world.open();
+    let large = |byte: u8, len: usize| Change::put([byte], vec![byte; len]);
+    for (byte, len) in [(1, 40 << 20), (2, 17 << 20), (3, 100)] {
+        change(&intake, &[large(byte, len)]).unwrap();
+        make_ready_of(&intake);
+    }
+    drop(intake);
+    let intake = world.open();
+    for (byte, len) in [(1, 40 << 20), (2, 17 << 20), (3, 100)] {
+        let value = intake.get(&[byte]).flatten().unwrap();
+        assert!(value.len() == len && value.iter().all(|found| *found == byte), "{byte}");
+    }
+}
+
+fn make_ready_of(intake: &Intake) {
+    if intake.work.lock().spare.is_none()
+        && let Some(Job::Prepare(slot, header)) = intake.next_job(false)
+    {
+        intake.prepare(slot, header).unwrap();
+    }
+}
