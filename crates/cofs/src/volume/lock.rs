@@ -3,7 +3,8 @@
 //! `STORE/lock` is locked with flock(2) and holds a record of who has it. Where flock is known to be seen
 //! by every host that can reach the store (a local file system), that is all. Elsewhere (network file
 //! systems, whose flock may be absent or local to the client) the holder also counts up a heartbeat in the
-//! record, and whoever finds a foreign record watches it for more than two beats before taking over.
+//! record, and whoever finds a foreign record watches it for more than two beats before taking over. Of several who find none, each
+//! writes his own and looks again after a moment: the one whose record stands then has the store, and the others have touched nothing.
 //!
 //! Who only looks writes nothing, and need not be able to: he has the flock shared. Others cannot see him where flock does not reach:
 //! there he watches the record as long as he looks.
@@ -215,9 +216,9 @@ impl StoreLock {
             }
             written => written.map_err(|error| Failure::io("cannot write the lock", path, &error))?,
         }
-        if trust == Trust::Nowhere {
-            // Another may have judged the old holder dead in the same moment: the last record written stays.
-            std::thread::sleep(beat);
+        if trust != Trust::Everywhere {
+            // Another may have found the store free, or judged the old holder dead, in the same moment: the last record written stays.
+            std::thread::sleep(time_to_stand(trust, beat));
             if read_record(path).is_none_or(|now| now.token != record.token) {
                 return Err(in_use(store, read_record(path).as_ref()));
             }
@@ -362,6 +363,16 @@ fn may_live(record: &Record, trust: Trust) -> bool {
         // On this very kernel the flock would have been seen.
         Trust::ThisHost => record.boot_id != boot_id(),
         Trust::Nowhere => true,
+    }
+}
+
+/// How long a record that was just written must stay before it counts: longer than it takes another host to write its own after it has looked. (Half a second;
+/// a whole beat where there is no flock at all, as each process of this host may have come, too.)
+fn time_to_stand(trust: Trust, beat: Duration) -> Duration {
+    match trust {
+        Trust::Everywhere => Duration::ZERO,
+        Trust::ThisHost => beat / 4,
+        Trust::Nowhere => beat,
     }
 }
 

@@ -139,6 +139,29 @@ fn a_dead_holder_on_another_host_is_succeeded_and_a_living_one_is_not() {
     assert!(said.contains("on host far"), "{said}");
 }
 
+/// Two hosts that come to a closed store at once both find it free.
+#[test]
+fn who_is_overtaken_by_another_host_before_he_has_opened_is_refused() {
+    const SLOW: Duration = Duration::from_secs(4);
+    for trust in [Trust::ThisHost, Trust::Nowhere] {
+        let store = quick_store();
+        let path = store.path().join(FILE_NAME);
+        let file = open_to_write(&path).unwrap();
+        let elsewhere = Record { boot_id: "elsewhere".into(), host: "far".into(), ..Record::mine() };
+        let said = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while read_record(&path).is_none() {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                write_record(&OpenOptions::new().write(true).open(&path).unwrap(), &elsewhere).unwrap();
+            });
+            StoreLock::take_trusting(store.path(), &path, file, trust, SLOW).unwrap_err().to_string()
+        });
+        assert!(said.contains("in use by process") && said.contains("on host far"), "{trust:?}: {said}");
+        assert_eq!(read_record(&path), Some(elsewhere), "{trust:?}: the winner's record stays");
+    }
+}
+
 #[test]
 fn rubbish_in_the_record_is_nobodys() {
     let store = tempfile::tempdir().unwrap();
