@@ -22,7 +22,7 @@ use cofs_types::{FsResult, failpoint};
 use crate::{
     abi::init,
     dev_fuse::{self, Device},
-    mount::{self, MountError, MountOptions, Transport, Unmount},
+    mount::{self, MountError, MountOptions, Replaces, Transport, Unmount},
     negotiate::{Settled, Wishes, negotiate},
     passthrough::privileged,
     resent::Resent,
@@ -116,22 +116,23 @@ impl Drop for Mount {
 /// Mounts `fs` at `point` and serves it from threads of its own. Where this fails, `fs` has been neither
 /// attached nor detached.
 pub fn mount<F: FileSystem>(fs: Arc<F>, point: &Path, options: &MountOptions) -> Result<Mount, MountError> {
-    mount_handing_on(fs, point, options, |_, _| Ok(()))
+    mount_handing_on(fs, point, options, || Ok(()), |_, _| Ok(()))
 }
 
 /// The same; where the mount is to survive ([`MountOptions::survives`]), `hand_on` gets what keeps it alive, and the resolved point,
-/// before the first request is served.
+/// before the first request is served. Where a dead mount is replaced ([`MountOptions::replaces`]), `lays_bare` is told before that goes with nothing in its place yet.
 pub fn mount_handing_on<F: FileSystem>(
     fs: Arc<F>,
     point: &Path,
     options: &MountOptions,
+    lays_bare: impl FnOnce() -> io::Result<()>,
     hand_on: impl FnOnce(Handover, &Path) -> io::Result<()>,
 ) -> Result<Mount, MountError> {
-    let (connection, point) = mount::attach(point, options)?;
+    let (connection, point) = mount::attach(point, options, lays_bare)?;
     failpoint("cofs.mount.attached");
     // From here on a failure takes the mount down again: dropping this does. One in the place of a dead one is left as dead as that was: it hides the directory
     // until another comes, or whoever sees to that gives up.
-    let mut unfinished = Unfinished { point: (!options.replaces_dead).then(|| point.clone()) };
+    let mut unfinished = Unfinished { point: (options.replaces == Replaces::Nothing).then(|| point.clone()) };
     let (uring, declined) = match prepare_uring(options) {
         Ok(prepared) => (Some(prepared), String::new()),
         Err(reason) => (None, reason),
@@ -144,7 +145,7 @@ pub fn mount_handing_on<F: FileSystem>(
         uring: uring.is_some(),
         transfer_bytes: uring.as_ref().map_or_else(dev_fuse::transfer_bytes, |uring| uring.transfer_bytes),
     };
-    let settled = negotiate(connection.as_fd(), wishes)?;
+    let settled = negotiate(connection.as_fd(), wishes).map_err(|error| unless_gone(error, &point))?;
     let device = if options.survives {
         let copy = connection.try_clone().map_err(MountError::Device)?;
         let handover = Handover { connection: copy, settled };
@@ -157,6 +158,15 @@ pub fn mount_handing_on<F: FileSystem>(
     let mount = serve(session, point, options.fs_type(), uring, declined)?;
     unfinished.point = None;
     Ok(mount)
+}
+
+/// The kernel ends a connection when nothing is left of its mount: then INIT cannot be read, or is not waited for.
+fn unless_gone(error: MountError, point: &Path) -> MountError {
+    let is_gone = |cause: &io::Error| matches!(cause.raw_os_error(), Some(libc::ENODEV | libc::ENOENT));
+    match error {
+        MountError::Device(cause) if is_gone(&cause) => MountError::TakenAway(point.into()),
+        other => other,
+    }
 }
 
 /// Goes on with a mount that another process has made and left, at `point`, as if it had never ended: requests that it had in hand

@@ -33,7 +33,7 @@ mod uring;
 
 pub use handle::{Handover, Mount, MountReport, mount, mount_handing_on, resume};
 pub use idle::IdleCpus;
-pub use mount::{MountError, MountOptions, Transport, Unmount, check, unmount};
+pub use mount::{HeldMount, MountError, MountOptions, Replaces, Transport, Unmount, check, unmount};
 pub use negotiate::Settled;
 pub use resent::Resent;
 

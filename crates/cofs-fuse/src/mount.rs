@@ -5,6 +5,7 @@
 
 mod beneath;
 mod error;
+mod held;
 
 use std::{
     ffi::OsString,
@@ -29,7 +30,7 @@ use rustix::{
     net::{AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType},
 };
 
-pub use self::error::MountError;
+pub use self::{error::MountError, held::HeldMount};
 use crate::{idle::IdleCpus, passthrough::privileged};
 
 const DEVICE: &str = "/dev/fuse";
@@ -47,6 +48,21 @@ pub enum Transport {
     DevFuse,
     /// io_uring asked for by name; where it cannot be had, `/dev/fuse` serves and the report says why.
     Uring,
+}
+
+/// What a mount is to take the place of.
+///
+/// Nobody sees the directory below between the two mounts; where the kernel cannot do that for us (before Linux 6.5; without `CAP_SYS_ADMIN`) it is
+/// seen for as long as two calls take. It is not looked into. A mount in the place of a dead one that fails itself stays, dead.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Replaces {
+    /// No mount of this type may stand there.
+    #[default]
+    Nothing,
+    /// One of this type that nobody serves any more. If there is none, somebody has taken it away, and none is made.
+    Dead,
+    /// The same, or nothing: the process before this one may have ended where the directory was seen.
+    DeadOrNothing,
 }
 
 /// How to mount.
@@ -72,10 +88,7 @@ pub struct MountOptions {
     pub dir_sync: bool,
     /// Mount over a directory that has entries: they are hidden while the mount stands.
     pub non_empty: bool,
-    /// Where a mount of this type stands that nobody serves any more, this one takes its place. Nobody sees the directory below between them; where
-    /// the kernel cannot do that for us (before Linux 6.5; without `CAP_SYS_ADMIN`) it is seen for as long as two calls take. It is not looked into. There need
-    /// be no dead one; one that fails itself stays, dead.
-    pub replaces_dead: bool,
+    pub replaces: Replaces,
     /// Workers on `/dev/fuse`; `None`: one per CPU, or over a network one for each request in hand. With fewer there they do not wait themselves.
     pub threads: Option<usize>,
     pub transport: Transport,
@@ -125,7 +138,7 @@ impl Default for MountOptions {
             sync: false,
             dir_sync: false,
             non_empty: false,
-            replaces_dead: false,
+            replaces: Replaces::Nothing,
             threads: None,
             transport: Transport::Auto,
             passthrough: true,
@@ -153,32 +166,60 @@ pub fn check(point: &Path, options: &MountOptions) -> Result<(), MountError> {
     if has_helper { Ok(()) } else { Err(MountError::FusermountMissing) }
 }
 
-/// Checks the mount point and mounts a fresh connection on it. Returns the connection and the resolved point.
-pub(crate) fn attach(point: &Path, options: &MountOptions) -> Result<(OwnedFd, PathBuf), MountError> {
-    if options.replaces_dead
+/// Checks the mount point and mounts a fresh connection on it. Returns the connection and the resolved point. `lays_bare` is told before a dead mount
+/// goes with nothing in its place yet.
+pub(crate) fn attach(
+    point: &Path,
+    options: &MountOptions,
+    lays_bare: impl FnOnce() -> io::Result<()>,
+) -> Result<(OwnedFd, PathBuf), MountError> {
+    let replaces = options.replaces != Replaces::Nothing;
+    if replaces
         && privileged()
         && let Some(connection) = beneath::replace_dead(point, options)?
     {
         return Ok((connection, point.to_owned()));
     }
-    let point = if options.replaces_dead { make_room(point, options)? } else { check_point(point, options)? };
+    let point = if replaces { make_room(point, options, lays_bare)? } else { check_point(point, options)? };
     let connection =
         if privileged() { mount_directly(&point, options)? } else { mount_by_helper(&point, options)? };
     Ok((connection, point))
 }
 
-/// Takes dead mounts away; `point` is absolute. There need be none, as the one before us may have ended just here, nor need the directory be as it was: who was
+/// Takes dead mounts away; `point` is absolute. The directory need not be as it was: who was
 /// at work in the mount may have put something there, which is hidden.
-fn make_room(point: &Path, options: &MountOptions) -> Result<PathBuf, MountError> {
+fn make_room(
+    point: &Path,
+    options: &MountOptions,
+    lays_bare: impl FnOnce() -> io::Result<()>,
+) -> Result<PathBuf, MountError> {
     let fs_type = options.fs_type();
-    while is_dead_mount(point, &fs_type) {
-        let failed = |source: io::Error| MountError::Mount { point: point.into(), source };
-        unmount(point, Unmount::Lazily).map_err(failed)?;
+    let stands = || mounted_as(point).is_ok_and(|kind| kind.is_some_and(|kind| kind == fs_type));
+    let taken_away = || Err(MountError::TakenAway(point.into()));
+    if options.replaces == Replaces::Dead && !stands() {
+        return taken_away();
+    }
+    lays_bare().map_err(MountError::NotHandedOn)?;
+    failpoint("cofs.replace.told");
+    let failed = |source: io::Error| MountError::Mount { point: point.into(), source };
+    let mut had_dead = false;
+    while stands() {
+        let held = HeldMount::at(point).map_err(failed)?;
+        if !held.is_dead() {
+            break;
+        }
+        had_dead = held.take_away().map_err(failed)?;
+        if !had_dead {
+            return taken_away();
+        }
     }
     failpoint("cofs.replace.taken_away");
     // Somebody else's.
-    if mounted_as(point).is_ok_and(|kind| kind.is_some_and(|kind| kind == fs_type)) {
+    if stands() {
         return Err(MountError::PointInUse(point.into()));
+    }
+    if options.replaces == Replaces::Dead && !had_dead {
+        return taken_away();
     }
     Ok(point.to_owned())
 }
@@ -210,9 +251,12 @@ fn check_point(point: &Path, options: &MountOptions) -> Result<PathBuf, MountErr
 /// Whether a mount stands there that nobody serves. Asks for the space, which no kernel answers from memory
 /// as it does with attributes.
 fn is_dead(point: &Path) -> bool {
-    // The latter two if the connection ends meanwhile.
-    let ends = [Failure::NOTCONN, Failure::CONNABORTED, Failure::CANCELED];
-    rustix::fs::statfs(point).is_err_and(|error| ends.contains(&error))
+    rustix::fs::statfs(point).is_err_and(is_end)
+}
+
+/// The latter two if the connection ends meanwhile.
+fn is_end(error: Failure) -> bool {
+    matches!(error, Failure::NOTCONN | Failure::CONNABORTED | Failure::CANCELED)
 }
 
 /// As [`is_dead`], and it is one of this type. What else stands there is not looked into: a service manager that mounts at the first

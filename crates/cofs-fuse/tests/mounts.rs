@@ -17,7 +17,7 @@ use std::{
     },
 };
 
-use cofs_fuse::{IdleCpus, MountError, MountOptions, Transport, Unmount};
+use cofs_fuse::{IdleCpus, MountError, MountOptions, Replaces, Transport, Unmount};
 use cofs_types::{InodeId, Name};
 use common::{Mounted, TRANSPORTS, can_mount, eventually, fs::NullFs, gated, on_each, until_unused};
 use parking_lot::Mutex;
@@ -560,23 +560,30 @@ fn a_mount_that_fails_in_the_place_of_a_dead_one_stays() {
         let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
         table.matches(dir.path().to_str().unwrap()).count()
     };
-    let mount = |replaces_dead, succeeds: bool| {
-        let options = MountOptions { replaces_dead, survives: true, ..MountOptions::default() };
+    let mount = |replaces, succeeds: bool| {
+        let options = MountOptions { replaces, survives: true, ..MountOptions::default() };
         let fs = Arc::new(NullFs::new(false, || ()));
-        cofs_fuse::mount_handing_on(fs, dir.path(), &options, |_, _| {
-            if succeeds { Ok(()) } else { Err(std::io::Error::other("as the test wants")) }
-        })
+        cofs_fuse::mount_handing_on(
+            fs,
+            dir.path(),
+            &options,
+            || Ok(()),
+            |_, _| if succeeds { Ok(()) } else { Err(std::io::Error::other("as the test wants")) },
+        )
     };
-    mount(false, false).unwrap_err();
+    mount(Replaces::Nothing, false).unwrap_err();
+    assert_eq!(count(), 0);
+    // Somebody has taken it away.
+    assert!(matches!(mount(Replaces::Dead, true), Err(MountError::TakenAway(_))));
     assert_eq!(count(), 0);
     // Also where the one before has left none.
-    for _ in 0..2 {
-        mount(true, false).unwrap_err();
+    for replaces in [Replaces::DeadOrNothing, Replaces::DeadOrNothing, Replaces::Dead] {
+        mount(replaces, false).unwrap_err();
         assert_eq!(count(), 1);
         let error = rustix::fs::statfs(dir.path()).unwrap_err();
         assert!([rustix::io::Errno::NOTCONN, rustix::io::Errno::CONNABORTED].contains(&error), "{error}");
     }
-    let mount = mount(true, true).unwrap();
+    let mount = mount(Replaces::Dead, true).unwrap();
     fs::write(dir.path().join("a"), "a").unwrap();
     assert_eq!((count(), fs::read(dir.path().join("a")).unwrap()), (1, b"a".to_vec()));
     until_unused(|| mount.unmount(Unmount::IfUnused));

@@ -4,7 +4,10 @@ mod common;
 
 use std::{
     fs, io,
-    os::unix::{fs::PermissionsExt, process::ExitStatusExt},
+    os::{
+        fd::AsRawFd,
+        unix::{fs::PermissionsExt, process::ExitStatusExt},
+    },
     path::Path,
     process::{Child, Stdio},
     sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed},
@@ -14,13 +17,17 @@ use std::{
 
 use common::{
     Foreground, Mounted, cofs, format,
-    lives::{A_LIFE, foreground_with, is_alive, kill, pid, status},
-    path_str, run, scratch, uring_can_be_had, wait_for,
+    lives::{A_LIFE, MountTable, foreground_with, is_alive, kill, pid, status},
+    path_str, run, scratch, unwatched, uring_can_be_had, wait_for,
 };
 use rustix::{
     fs::{AtFlags, CWD, StatxFlags, statx},
+    mount::{MountFlags, UnmountFlags},
     process::{Pid, Signal, kill_process},
 };
+
+/// FUSE_SUPER_MAGIC.
+const FUSE: i64 = 0x6573_5546;
 
 /// Kills the process that serves, and waits until another serves in a new mount, the only one.
 fn is_mounted_anew(mounted: &Mounted) {
@@ -142,9 +149,9 @@ fn arrows() -> Vec<&'static str> {
     let between: &[_] = if beneath {
         &["cofs.replace.made", "cofs.replace.beneath", "cofs.replace.alone"]
     } else {
-        &["cofs.replace.taken_away"]
+        &["cofs.replace.told", "cofs.replace.taken_away"]
     };
-    [&["cofs.replace.told"], between, &["cofs.mount.attached", "cofs.mount.served"]].concat()
+    [between, &["cofs.mount.attached", "cofs.mount.served"]].concat()
 }
 
 #[test]
@@ -249,6 +256,87 @@ fn what_is_unmounted_while_nobody_serves_stays_so() {
     assert!(!fs::read_to_string("/proc/self/mountinfo").unwrap().contains(words));
     // In order: the volume is free.
     run(&["fsck", &store]);
+}
+
+/// Who unmounts takes the dead mount while the next one stands beneath it already, so that this comes to light, which nobody has asked for.
+#[test]
+fn what_is_unmounted_while_the_next_stands_beneath_it_stays_so() {
+    if !arrows().contains(&"cofs.replace.beneath") {
+        return;
+    }
+    let table = MountTable::watch();
+    let mut unmounted = 0;
+    for _ in 0..5 {
+        let root = scratch();
+        let store = format(&root);
+        let (mut child, program) = foreground_with(&root, &store, "restart", &[]);
+        let mounted = Mounted { store, dir: root.path().join("mount") };
+        fs::write(mounted.path("a"), "a").unwrap();
+        put_script(&program, &table.gives_way);
+        let supervisor = pid(&mounted.dir, "supervisor");
+        let before = kill(&mounted.dir);
+        wait_for("its end", || !is_alive(before));
+        while mounts_on(&mounted.dir) == 1 && rustix::fs::statfs(&mounted.dir).is_err() {
+            table.changes();
+        }
+        if mounts_on(&mounted.dir) == 2 {
+            rustix::mount::unmount(&mounted.dir, UnmountFlags::DETACH).unwrap();
+            unmounted += 1;
+            let mut ended = None;
+            wait_for("the end of what watches over it, or another mount", || {
+                ended = child.try_wait().unwrap();
+                ended.is_some() || rustix::fs::statfs(&mounted.dir).is_ok_and(|found| found.f_type == FUSE)
+            });
+            assert!(
+                ended.is_some_and(|status| status.success()),
+                "mounted anew by {supervisor:?}: {ended:?}"
+            );
+            assert_eq!(mounts_on(&mounted.dir), 0);
+            run(&["fsck", &mounted.store]);
+        } else {
+            // It was quicker.
+            mounted.unmount();
+            assert!(child.wait().unwrap().success());
+        }
+    }
+    assert!(unmounted > 0, "each was quicker");
+}
+
+/// Success is told only of what is unmounted still when it is closed.
+#[test]
+fn what_is_mounted_anew_while_it_is_closed_is_told() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let root = scratch();
+    let store = format(&root);
+    let dir = root.path().join("mount");
+    for anew in [true, false] {
+        let mut mounted = unwatched(&store, &dir);
+        wait_for("its first answer", || rustix::fs::statfs(&dir).is_ok_and(|found| found.f_type == FUSE));
+        // It cannot close the volume.
+        mounted.signal(Signal::STOP);
+        let mut command = cofs(&["umount", dir.to_str().unwrap()]);
+        let unmounting = command.stderr(Stdio::piped()).spawn().unwrap();
+        wait_for("the point's freedom", || mounts_on(&dir) == 0);
+        if anew {
+            let connection = fs::File::options().read(true).write(true).open("/dev/fuse").unwrap();
+            let data = format!("fd={},rootmode=40000,user_id=0,group_id=0", connection.as_raw_fd());
+            let data = std::ffi::CString::new(data).unwrap();
+            rustix::mount::mount(&*store, &dir, "fuse.cofs", MountFlags::empty(), Some(&*data)).unwrap();
+            let output = unmounting.wait_with_output().unwrap();
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert_eq!(output.status.code(), Some(1), "{said}");
+            assert!(said.contains("is mounted there anew") && said.lines().count() == 1, "{said}");
+            rustix::mount::unmount(&dir, UnmountFlags::DETACH).unwrap();
+            mounted.signal(Signal::CONT);
+        } else {
+            mounted.signal(Signal::CONT);
+            let output = unmounting.wait_with_output().unwrap();
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        }
+        mounted.ends_well();
+    }
 }
 
 /// However the mount point is named, and from wherever.

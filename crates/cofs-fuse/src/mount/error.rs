@@ -21,6 +21,8 @@ pub enum MountError {
     PointInUse(PathBuf),
     /// A mount whose daemon is gone stands there.
     PointStale(PathBuf),
+    /// Somebody has unmounted it before it was served, or what it was to replace.
+    TakenAway(PathBuf),
     Point {
         point: PathBuf,
         source: io::Error,
@@ -37,7 +39,7 @@ pub enum MountError {
     },
     /// A thread, or the helper.
     NotStarted(io::Error),
-    /// The process that was to hold the mount could not be given it.
+    /// The process that was to hold the mount could not be given it, or told of it.
     NotHandedOn(io::Error),
 }
 
@@ -84,6 +86,9 @@ impl fmt::Display for MountError {
             Self::PointStale(point) => {
                 write!(f, "a mount whose daemon is gone stands at {}: unmount it", point.display())
             }
+            Self::TakenAway(point) => {
+                write!(f, "the mount at {} was taken away before it was served", point.display())
+            }
             Self::Point { point, source } => write!(f, "mount point {}: {source}", point.display()),
             Self::FusermountMissing => {
                 write!(f, "fusermount3 not found: install fuse3, or mount as root")
@@ -100,7 +105,9 @@ impl fmt::Display for MountError {
             Self::Fusermount(said) => write!(f, "fusermount3: {said}"),
             Self::Mount { point, source } => write!(f, "mount at {}: {source}", point.display()),
             Self::NotStarted(source) => write!(f, "no thread or process for the mount: {source}"),
-            Self::NotHandedOn(source) => write!(f, "the mount cannot be given to its supervisor: {source}"),
+            Self::NotHandedOn(source) => {
+                write!(f, "the mount's supervisor cannot be given it, or told: {source}")
+            }
         }
     }
 }

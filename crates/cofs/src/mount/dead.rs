@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use cofs_fuse::{Unmount, unmount};
+use cofs_fuse::HeldMount;
 
 use super::mountinfo;
 use crate::failure::{Done, Failure, Within};
@@ -19,8 +19,13 @@ const LOOKS_EVERY: Duration = Duration::from_millis(20);
 /// Takes every dead mount away that lies on top of `dir`; what lives, or is another's, stays.
 pub fn take_away(dir: &Path) -> Done {
     let point = mountinfo::absolute(dir).map_err(|error| Failure::io("cannot reach", dir, &error))?;
-    while mountinfo::at(&point)?.is_some_and(|mount| mount.is_dead()) {
-        unmount(&point, Unmount::Lazily).map_err(|error| Failure::io("cannot unmount", &point, &error))?;
+    while mountinfo::at(&point)?.is_some() {
+        // Who is about to replace it may have taken it away by the time that it is known to be dead.
+        let held = HeldMount::at(&point).map_err(|error| Failure::io("cannot reach", &point, &error))?;
+        if !held.is_dead() {
+            break;
+        }
+        held.take_away().map_err(|error| Failure::io("cannot unmount", &point, &error))?;
     }
     Ok(())
 }

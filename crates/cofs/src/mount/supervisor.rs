@@ -7,14 +7,15 @@
 //! ```text
 //! supervisor ── parcel of the one before, or nothing ─►  the child, on its standard input: one message
 //!            ◄─ keep PARCEL, ready, over ──────────────  each once, in this order
-//!            ◄─ replacing, ready, over ────────────────  where nothing is kept, from the second child on
+//!            ◄─ (replacing), ready, over ──────────────  where nothing is kept, from the second child on
 //! ```
 //!
 //! - A child that dies again and again, moments after its start, is given up: its mount is taken away, so that none stays that
 //!   nobody serves.
 //! - Where nothing is kept the dead mount stays until the next child makes another in its place, which is where that is by then: with `ready` comes
-//!   its device number. If somebody has taken it away by then, nobody
-//!   wants that any more. (A child says that it is about to replace it, as the next one would not find it if this one died of that.)
+//!   its device number. If somebody takes it away, or the new one before that is served, nobody
+//!   wants that any more: the child's end is in order. (Where the one cannot be put beneath the other, a child says that it is about to take the dead one away itself, as the next
+//!   would not find it if this one died then.)
 //! - SIGTERM and SIGINT go to the child, which unmounts. If it has died of that, as it does who has not mounted yet, so do we. SIGUSR2 has it end without that, and the program that stands at our path by
 //!   now go on: an upgrade. (It is ended by SIGKILL, which loses nothing: that is what all this is for.)
 //! - If the supervisor is killed, or ends with its terminal (SIGHUP), the child unmounts as if it were told to: who ends what he has started wants no mount, and
@@ -39,6 +40,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use cofs_fuse::Replaces;
 use rustix::{
     fs::{Mode, OFlags},
     io::Errno,
@@ -84,7 +86,7 @@ const REPLACING: u8 = b'T';
 // And of the one that a child finds: then its life, and in the parcel what it goes on with, if there is anything.
 const PLAIN: u8 = b'P';
 const CAREFUL: u8 = b'C';
-/// No dead mount need be there: the one before has died while it replaced that.
+/// No dead mount need be there: the one before has died where it had taken that away.
 const REPLACED: u8 = b'M';
 
 /// What one child leaves to the next.
@@ -107,10 +109,7 @@ pub struct Inheritance {
 pub struct Line {
     socket: OwnedFd,
     point: PathBuf,
-    /// One before this has served, and left nothing but a dead mount.
-    replaces: bool,
-    /// And that has been there when this one began.
-    is_left: bool,
+    replaces: Replaces,
 }
 
 impl Line {
@@ -125,14 +124,18 @@ impl Line {
         let [kind, life @ ..] = head;
         let life = u32::from_le_bytes(life);
         let goes_on = life > 0 && !parcel.words.is_empty();
-        let (replaces, is_left) = (life > 0 && !goes_on, kind != REPLACED);
-        let line = Self { socket: line, point, replaces, is_left };
+        let replaces = match kind {
+            _ if life == 0 || goes_on => Replaces::Nothing,
+            REPLACED => Replaces::DeadOrNothing,
+            _ => Replaces::Dead,
+        };
+        let line = Self { socket: line, point, replaces };
         let careful = kind == CAREFUL;
         Ok(Some((line, goes_on.then_some(Inheritance { life, careful, parcel }))))
     }
 
-    /// Whether the mount is to take the place of a dead one.
-    pub fn replaces(&self) -> bool {
+    /// What the mount is to take the place of: one before this may have served, and left nothing but a dead one.
+    pub fn replaces(&self) -> Replaces {
         self.replaces
     }
 
@@ -141,12 +144,7 @@ impl Line {
         &self.point
     }
 
-    /// Whether a dead mount must be there still: if not, somebody has taken it away since.
-    pub fn expects_dead(&self) -> bool {
-        self.replaces && self.is_left
-    }
-
-    /// From here on it may be gone, and no other be there yet.
+    /// From here on that may be gone, and no other be there yet.
     pub fn replacing(&self) -> io::Result<()> {
         send(self.socket.as_fd(), &[REPLACING], &Parcel::default())
     }

@@ -13,7 +13,7 @@ use std::{
 };
 
 use cofs_fs::{AtimeMode, Cofs, FileSystem, FsOptions, OpenTable, VolumeParts};
-use cofs_fuse::{Handover, Mount, MountReport, Resent};
+use cofs_fuse::{Handover, Mount, MountError, MountReport, Replaces, Resent};
 use cofs_types::failpoint;
 use rustix::{
     io::Errno,
@@ -104,14 +104,16 @@ pub fn run(args: &Args) -> Done<ExitCode> {
         daemon::refuse_mark()?;
     }
     // A dead mount stays until the next is made, so that nobody comes upon what lies below.
-    let replacing = line.as_ref().filter(|line| line.replaces());
+    let replaces = line.as_ref().map_or(Replaces::Nothing, Line::replaces);
+    let replacing = line.as_ref().filter(|_| replaces != Replaces::Nothing);
     let dir = match replacing {
         Some(line) => line.point().to_owned(),
         None => check_mount_point(&args.dir, &args.store)?,
     };
-    if let Some(line) = replacing.filter(|line| line.expects_dead())
-        && was_taken_away(&dir)?
+    if let Some(line) = replacing.filter(|_| replaces == Replaces::Dead)
+        && mountinfo::at(&dir)?.is_none()
     {
+        say_taken_away(&dir);
         return line.over().within("cannot tell the supervisor").map(|()| ExitCode::SUCCESS);
     }
     refuse_swapped(&args.store, &args.dir)?;
@@ -197,13 +199,9 @@ fn purpose(options: &MountOptions) -> Purpose {
     if options.read_only { Purpose::Look } else { Purpose::Change }
 }
 
-/// Whether the dead mount that this one was to replace is gone: who unmounts what is dead does not want it back.
-fn was_taken_away(dir: &Path) -> Done<bool> {
-    let is_gone = mountinfo::at(dir)?.is_none();
-    if is_gone {
-        tracing::info!(point = %dir.display(), "unmounted while nobody served");
-    }
-    Ok(is_gone)
+/// The dead mount that this one was to replace is gone, or this one is: who unmounts what nobody serves does not want it back.
+fn say_taken_away(dir: &Path) {
+    tracing::info!(point = %dir.display(), "unmounted while nobody served");
 }
 
 /// Where `store` is to be mounted.
@@ -306,18 +304,11 @@ impl Service<'_> {
         };
         let fs = Arc::new(Cofs::open(volume)?);
         fs.start_filler();
-        let replaces_dead = self.line.is_some_and(Line::replaces);
-        let how = fuse_options(&locked, below, self.options, replaces_dead);
+        let how = fuse_options(&locked, below, self.options, self.replaces());
         let _watched = match start {
             Start::Mount(dir) if self.options.auto_unmount => Some(dead::watch(dir).within("auto_unmount")?),
             _ => None,
         };
-        if let Start::Mount(dir) = start
-            && !self.may_replace(dir)?
-        {
-            cofs_fs::run(fs.detach())?;
-            return self.over();
-        }
         let resumed = match start {
             Start::Mount(_) => None,
             Start::Resume(_, _, device, _) => device,
@@ -325,7 +316,7 @@ impl Service<'_> {
         let made = match start {
             Start::Mount(dir) => {
                 let hand_on = |handover, point: &Path| self.hand_on(handover, point, &locked);
-                cofs_fuse::mount_handing_on(Arc::clone(&fs), dir, &how, hand_on)
+                cofs_fuse::mount_handing_on(Arc::clone(&fs), dir, &how, || self.lays_bare(), hand_on)
             }
             Start::Resume(handover, point, _, resent) => {
                 cofs_fuse::resume(Arc::clone(&fs), handover, point, &how, resent)
@@ -335,7 +326,7 @@ impl Service<'_> {
             Ok(mount) => mount,
             Err(error) => {
                 cofs_fs::run(fs.detach())?;
-                return Err(error.into());
+                return self.not_made(error);
             }
         };
         let device = resumed.or_else(|| mounted_at(mount.point()));
@@ -353,15 +344,24 @@ impl Service<'_> {
         served
     }
 
-    /// Whether the mount that this one is to take the place of, if any, is there still, as none other is to be made else. From here on it may be gone.
-    fn may_replace(&self, dir: &Path) -> Done<bool> {
-        let Some(line) = self.line.filter(|line| line.replaces()) else { return Ok(true) };
-        if line.expects_dead() && was_taken_away(dir)? {
-            return Ok(false);
+    fn replaces(&self) -> Replaces {
+        self.line.map_or(Replaces::Nothing, Line::replaces)
+    }
+
+    /// From here on the dead mount may be gone, though nobody has unmounted it.
+    fn lays_bare(&self) -> io::Result<()> {
+        self.line.map_or(Ok(()), Line::replacing)
+    }
+
+    fn not_made(&self, error: MountError) -> Done {
+        match error {
+            MountError::TakenAway(point) if self.replaces() != Replaces::Nothing => {
+                say_taken_away(&point);
+                dead::take_away(&point)?;
+                self.over()
+            }
+            error => Err(error.into()),
         }
-        line.replacing().within("cannot tell the supervisor that the mount is made anew")?;
-        failpoint("cofs.replace.told");
-        Ok(true)
     }
 
     fn over(&self) -> Done {
@@ -416,7 +416,7 @@ impl Service<'_> {
         };
         // Signals of the terminal go to the supervisor, and come from there. It fails only for one that leads a session already.
         let _ = rustix::process::setsid();
-        if daemon::is_background() && self.life == 0 && !line.replaces() {
+        if daemon::is_background() && self.life == 0 && self.replaces() == Replaces::Nothing {
             daemon::let_go(self.log).within("cannot go to the background")?;
         }
         line.ready(device).within("cannot tell the supervisor")
@@ -501,7 +501,7 @@ fn fuse_options(
     locked: &Locked,
     below: Below,
     options: &MountOptions,
-    replaces_dead: bool,
+    replaces: Replaces,
 ) -> cofs_fuse::MountOptions {
     let is_root = geteuid().is_root();
     cofs_fuse::MountOptions {
@@ -518,7 +518,7 @@ fn fuse_options(
         sync: options.sync,
         dir_sync: options.dir_sync,
         non_empty: options.non_empty,
-        replaces_dead,
+        replaces,
         threads: options.threads.map(usize::from),
         transport: match options.transport.unwrap_or_default() {
             Transport::Auto => cofs_fuse::Transport::Auto,

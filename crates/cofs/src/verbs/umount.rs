@@ -74,6 +74,7 @@ pub fn run(args: &Args) -> Done {
     };
     let before = StoreLock::last_words(&mount.source);
     let readers = sessions::reader_pids(&mount.source);
+    let bound = all_at(&mount)?.filter(|other| other.device == mount.device).count();
     take_away(&mount, how).map_err(|error| {
         let failure = refused(&mount.point, &error);
         if args.or_read_only {
@@ -88,6 +89,7 @@ pub fn run(args: &Args) -> Done {
         return Ok(());
     }
     wait_until_closed(&mount.source, &readers)?;
+    refuse_anew(&mount, bound)?;
     match StoreLock::last_words(&mount.source) {
         // One that was mounted to be read leaves what was there.
         Some(words) if Some(&words) != before.as_ref() => {
@@ -95,6 +97,24 @@ pub fn run(args: &Args) -> Done {
         }
         _ => Ok(()),
     }
+}
+
+/// What of the same volume is mounted there, one upon the other.
+fn all_at(mount: &Mount) -> io::Result<impl Iterator<Item = Mount>> {
+    let same = |other: &Mount| other.point == mount.point && other.source == mount.source;
+    Ok(mountinfo::mounts()?.into_iter().filter(same))
+}
+
+/// Who unmounts while somebody mounts, or while one that has died twice is replaced, is told what stands there now. One mount may have been `bound` to its
+/// own point: then the others stay. (By their numbers they cannot be told apart: the next gets that of the last.)
+fn refuse_anew(mount: &Mount, bound: usize) -> Done {
+    // None, if it has been replaced since it was found.
+    if all_at(mount)?.count() < bound.max(1) {
+        return Ok(());
+    }
+    let (shown, store) = (mount.point.display(), mount.source.display());
+    Err(Failure::new(format!("{shown} was unmounted, but {store} is mounted there anew"))
+        .next(format!("unless somebody has just mounted it, unmount it again: cofs umount {shown}")))
 }
 
 /// The mount that `dir` names. Its root need not answer: a dead daemon's mount is to be taken away, too.
@@ -124,7 +144,7 @@ fn refuse_strangers(mount: &Mount) -> Done {
 /// Forced, the kernel cuts the users off first, and then refuses because they have it open still.
 fn take_away(mount: &Mount, how: Unmount) -> io::Result<()> {
     let serves = |now: Mount| now.device == mount.device && !now.is_dead();
-    match unmount(&mount.point, how) {
+    match unmount_patiently(&mount.point, how) {
         Err(error)
             if how == Unmount::Forcibly
                 && error.kind() == ErrorKind::ResourceBusy
@@ -137,6 +157,20 @@ fn take_away(mount: &Mount, how: Unmount) -> io::Result<()> {
         }
         other => other,
     }
+}
+
+/// Tries for a moment: a dead mount is in use while another process puts the next one in its place.
+fn unmount_patiently(point: &Path, how: Unmount) -> io::Result<()> {
+    const TRIES: u32 = 5;
+    for _ in 1..TRIES {
+        match unmount(point, how) {
+            Err(error) if how == Unmount::IfUnused && error.kind() == ErrorKind::ResourceBusy => {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            other => return other,
+        }
+    }
+    unmount(point, how)
 }
 
 fn refused(point: &Path, error: &io::Error) -> Failure {

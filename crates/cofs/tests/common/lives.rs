@@ -8,7 +8,10 @@ use std::{
     time::Duration,
 };
 
-use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    process::{Pid, Signal, kill_process, test_kill_process},
+};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -36,6 +39,30 @@ pub fn kill(dir: &Path) -> Pid {
     sleep(A_LIFE);
     kill_process(serves, Signal::KILL).unwrap();
     serves
+}
+
+/// The table of mounts, watched from this thread's CPU. A process there that gives way to everybody does nothing between a change and our next step.
+pub struct MountTable {
+    table: fs::File,
+    /// Lines of a shell which becomes such a process.
+    pub gives_way: String,
+}
+
+impl MountTable {
+    /// This thread stays where it is.
+    pub fn watch() -> Self {
+        let (cpu, thread) = (rustix::thread::sched_getcpu(), rustix::thread::gettid());
+        let pin = |of: &str| format!("taskset -cp {cpu} {of} >/dev/null");
+        assert!(Command::new("sh").args(["-c", &pin(&thread.to_string())]).status().unwrap().success());
+        let table = fs::File::open("/proc/self/mountinfo").unwrap();
+        Self { table, gives_way: format!("{}; chrt -ip 0 $$", pin("$$")) }
+    }
+
+    /// Until it changes, or a moment has passed.
+    pub fn changes(&self) {
+        let mut polled = [PollFd::new(&self.table, PollFlags::PRI)];
+        poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: 100_000_000 })).unwrap();
+    }
 }
 
 /// By another process: a child that another test has just forked would hold what we write, and nobody could run it meanwhile.
