@@ -13,7 +13,11 @@ use common::{
     Foreground, Mounted, Small, cofs, foreground, format, is_mounted, lives, run, scratch, skip, unmount,
     wait_for,
 };
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::{
+    fs::{Mode, OFlags},
+    mount::UnmountFlags,
+    process::{Pid, Signal, kill_process},
+};
 
 #[test]
 fn a_signal_unmounts_and_ends_with_success() {
@@ -144,6 +148,37 @@ fn a_signal_ends_the_mount_even_while_a_file_is_open() {
     let mounted = Mounted::new(&root, &store, &[]);
     assert_eq!(fs::read(mounted.path("file")).unwrap(), b"bytes");
     mounted.unmount();
+}
+
+/// Of such a mount nobody knows where it is.
+#[test]
+fn a_signal_ends_a_mount_that_was_unmounted_lazily_before_it_was_served() {
+    if skip() || !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let root = scratch();
+    let store = format(&root);
+    let dir = root.path().join("mount");
+    fs::create_dir(&dir).unwrap();
+    let table = lives::MountTable::watch();
+    for options in ["norestart", "restart"] {
+        let line = cofs(&["mount", &store, dir.to_str().unwrap(), "-o", options]);
+        let mut command = Command::new("sh");
+        command.args(["-c", &format!("{}; exec \"$0\" \"$@\"", table.gives_way)]);
+        let mut process = command.arg(line.get_program()).args(line.get_args()).spawn().unwrap();
+        while !is_mounted(&dir) {
+            table.changes();
+        }
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        let in_use = rustix::fs::open(&dir, flags, Mode::empty()).unwrap();
+        rustix::mount::unmount(&dir, UnmountFlags::DETACH).unwrap();
+        rustix::fs::fstatfs(&in_use).unwrap();
+        // It serves, but may not be all ears yet: what comes before is heeded then.
+        kill_process(Pid::from_child(&process), Signal::TERM).unwrap();
+        wait_for("its end", || process.try_wait().unwrap().is_some());
+        drop(in_use);
+        run(&["fsck", &store]);
+    }
 }
 
 /// Wherever it has been moved by then, and whoever serves it by then.

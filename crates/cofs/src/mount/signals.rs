@@ -23,7 +23,8 @@ pub struct Told(mpsc::Sender<Mounted>);
 
 /// What is taken down, and what writes out what its users have changed through mappings.
 struct Mounted {
-    connection: Connection,
+    /// `None`: not known, as somebody had unmounted it lazily before it was.
+    connection: Option<Connection>,
     write_out: Box<dyn Fn() + Send>,
 }
 
@@ -35,11 +36,15 @@ impl Told {
         thread::Builder::new().name("signals".into()).spawn(move || {
             let Ok(Mounted { connection, write_out }) = told.recv() else { return };
             for signal in signals.forever() {
-                // A signal may come twice (a service manager and the supervisor, timeout(1), a terminal and its shell), or after somebody's umount.
-                if connection.is_there() {
-                    tracing::info!(signal, "unmounting");
-                    notify("STOPPING=1", "Closing the volume");
-                    take_down(&connection, &*write_out);
+                match &connection {
+                    Some(connection) if connection.is_there() => {
+                        tracing::info!(signal, "unmounting");
+                        notify("STOPPING=1", "Closing the volume");
+                        take_down(connection, &*write_out);
+                    }
+                    // A signal may come twice (a service manager and the supervisor, timeout(1), a terminal and its shell), or after somebody's umount.
+                    Some(_) => {}
+                    None => end_by(signal, &*write_out),
                 }
             }
         })?;
@@ -48,7 +53,7 @@ impl Told {
 
     /// Takes the mount down when told, or when that was told already, wherever it is by then; what its users have
     /// changed through mappings is written by `write_out`.
-    pub fn unmount(self, connection: Connection, write_out: impl Fn() + Send + 'static) {
+    pub fn unmount(self, connection: Option<Connection>, write_out: impl Fn() + Send + 'static) {
         // The thread waits for this, and does not end before.
         let _ = self.0.send(Mounted { connection, write_out: Box::new(write_out) });
     }
@@ -61,6 +66,18 @@ pub fn die_of(signal: i32) -> Done<ExitCode> {
         signal_hook::low_level::emulate_default_handler(signal)?;
     }
     Ok(ExitCode::from(u8::try_from(128 + signal).unwrap_or(EXIT_FAILED)))
+}
+
+/// Cuts off the users of a mount that is in nobody's tree, and of which no more is known, by the end of the process: to the volume that is a crash.
+fn end_by(signal: i32, write_out: &dyn Fn()) {
+    tracing::warn!(signal, "unmounted already, before it was served: cutting off who uses it still");
+    notify("STOPPING=1", "Closing the volume");
+    thread::sleep(GRACE);
+    write_out();
+    if let Err(error) = die_of(signal) {
+        tracing::warn!(%error, signal, "cannot die of the signal");
+    }
+    std::process::exit(128 + signal);
 }
 
 fn take_down(connection: &Connection, write_out: &dyn Fn()) {

@@ -382,10 +382,7 @@ impl Service<'_> {
         let report = mount.report();
         tracing::info!(point = %mount.point().display(), life = self.life, ?report, "serving");
         warn_of_what_is_not_had(self.options, report);
-        // Else somebody has unmounted it already.
-        if let Some(device) = device {
-            told.unmount(Connection::of(device), write_out);
-        }
+        told.unmount(device.map(Connection::of), write_out);
         self.ready(&locked.store, mount.point(), device)?;
         let closed = mount.join();
         notify("STOPPING=1", "Closed");
