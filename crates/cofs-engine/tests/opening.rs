@@ -221,8 +221,16 @@ fn what_stands_in_the_place_of_a_file_is_not_waited_for() {
         // Whether a segment had been made ready beside it by then or not.
         ("journal-0", Some((Errno::UCLEAN, "journal-"))),
         ("manifest-length", None),
+        ("IDENTITY", Some((Errno::UCLEAN, "IDENTITY must be a file"))),
+        ("OPTIONS-", Some((Errno::UCLEAN, " must be a file"))),
+        ("000", Some((Errno::UCLEAN, ".sst must be a file"))),
     ] {
         let directory = store();
+        if name == "000" {
+            put_until_drained(&open(directory.path()), directory.path());
+            let log = names(directory.path()).into_iter().find(|n| n.ends_with(".log"));
+            log.into_iter().for_each(|log| fs::remove_file(directory.path().join(log)).unwrap());
+        }
         let victim = names(directory.path()).into_iter().find(|n| n.starts_with(name)).unwrap();
         let path = directory.path().join(victim);
         fs::remove_file(&path).unwrap();

@@ -1,6 +1,6 @@
 //! Which files in its directory are a store's own, by their names: others are never removed.
 
-use std::{fs, io, path::Path};
+use std::{ffi::OsString, fs, io, path::Path};
 
 use super::{
     below::NEW_PREFIX,
@@ -10,6 +10,8 @@ use super::{
     reserve,
 };
 
+const IDENTITY: &str = "IDENTITY";
+const OPTIONS: &str = "OPTIONS-";
 const WHOLE: [&str; 9] = [
     MARKER,
     MARKER_NEW,
@@ -17,24 +19,45 @@ const WHOLE: [&str; 9] = [
     manifest::NOTE,
     reserve::NAME,
     reserve::OPENING_NAME,
-    "IDENTITY",
+    IDENTITY,
     "LOCK",
     "LOG",
 ];
 const BEGINNINGS: [&str; 6] =
-    [intake::NAME_PREFIX, doubt::PREFIX, NEW_PREFIX, "LOG.old.", "MANIFEST-", "OPTIONS-"];
+    [intake::NAME_PREFIX, doubt::PREFIX, NEW_PREFIX, "LOG.old.", "MANIFEST-", OPTIONS];
 /// Of RocksDB's files that have a number for a name.
 const ENDINGS: [&str; 3] = ["log", "sst", "dbtmp"];
 
 fn is_own(name: &str) -> bool {
-    let numbered = || {
-        name.split_once('.').is_some_and(|(number, ending)| {
-            !number.is_empty()
-                && number.bytes().all(|byte| byte.is_ascii_digit())
-                && ENDINGS.contains(&ending)
-        })
-    };
-    WHOLE.contains(&name) || BEGINNINGS.iter().any(|beginning| name.starts_with(beginning)) || numbered()
+    WHOLE.contains(&name)
+        || BEGINNINGS.iter().any(|beginning| name.starts_with(beginning))
+        || is_numbered(name)
+}
+
+fn is_numbered(name: &str) -> bool {
+    name.split_once('.').is_some_and(|(number, ending)| {
+        !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()) && ENDINGS.contains(&ending)
+    })
+}
+
+/// Of RocksDB's, what it opens without a look at what it is. (The manifest is [looked at](manifest::check) before.)
+fn is_opened_as_it_is(name: &str) -> bool {
+    is_numbered(name) || name == IDENTITY || name.starts_with(OPTIONS)
+}
+
+/// A file that RocksDB would wait for, or read for ever: a FIFO or a device in its place. What a link leads to counts.
+pub(super) fn unfit(directory: &Path) -> io::Result<Option<OsString>> {
+    for file in fs::read_dir(directory)? {
+        let file = file?;
+        let kind = file.file_type()?;
+        if kind.is_file() || kind.is_dir() || !file.file_name().to_str().is_some_and(is_opened_as_it_is) {
+            continue;
+        }
+        if fs::metadata(file.path()).is_ok_and(|it| !it.is_file()) {
+            return Ok(Some(file.file_name()));
+        }
+    }
+    Ok(None)
 }
 
 /// Removes a store's own files.

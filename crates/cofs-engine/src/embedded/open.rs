@@ -9,7 +9,7 @@
 //! segments have no salt, and becomes version 3 before the first that has: an older cofs would take that for none.
 
 use std::{
-    ffi::OsString,
+    ffi::{OsStr, OsString},
     fs::{self, File},
     io::{self, Write},
     os::unix::ffi::OsStrExt,
@@ -27,6 +27,7 @@ use super::{
     below::Below,
     doubt,
     error::{engine_error, errno, from_errno, from_io, is_full},
+    files,
     intake::{Drain, Intake},
     log::InheritedLogs,
     manifest::{self, CURRENT, NotesLength},
@@ -56,6 +57,9 @@ pub(super) fn open(options: &EmbeddedOptions) -> Result<EmbeddedEngine, EngineEr
         return Err(without_journal(directory));
     }
     manifest::check(directory)?;
+    if let Some(name) = files::unfit(directory).map_err(|e| at(directory, &e))? {
+        return Err(unfit(directory, &name));
+    }
     if options.read_only {
         open_for_reading(options, &rocksdb, &budget)
     } else {
@@ -63,6 +67,13 @@ pub(super) fn open(options: &EmbeddedOptions) -> Result<EmbeddedEngine, EngineEr
         open_for_writing(options, (&rocksdb, background), found, &budget)
     }
     .map(|parts| parts.engine(options, block_cache))
+}
+
+fn unfit(directory: &Path, name: &OsStr) -> EngineError {
+    let name = name.display();
+    let text =
+        format!("the metadata in {} is damaged: {name} must be a file, and is none", directory.display());
+    from_errno(text, Errno::UCLEAN).advise("put the file back, or load a dump into a new volume")
 }
 
 /// What is open below the engine.
