@@ -232,7 +232,13 @@ impl<M: MetadataDriver> Cofs<M> {
         }
         // Again, because its last close may have brought size and times since the node was read: a face
         // that keeps this answer for ever must not be given one from before.
-        let again = self.metadata.node(ino).await?.value;
+        let mut again = self.metadata.node(ino).await?.value;
+        if again.writing && !self.options.read_only {
+            // Its last close could not be settled; the size is one from before, and who appends goes by what he is told here. As long as its
+            // object cannot be had nobody writes.
+            self.settle_left(ino).await;
+            again = self.metadata.node(ino).await?.value;
+        }
         let valid_for = if again.writing { Duration::ZERO } else { valid_for };
         Ok((again.attributes, valid_for))
     }

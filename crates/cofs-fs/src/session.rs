@@ -12,7 +12,7 @@ use cofs_types::{Attributes, FsError, FsResult, InodeId, Layout, ObjectId, Times
 use cofs_wait::here_or_waiting;
 
 use crate::{
-    Cofs,
+    Cofs, blocking,
     cofs::check_regular,
     learned::Ending,
     open_inode::{Born, OpenInode, State, Writing},
@@ -189,6 +189,29 @@ impl<M: MetadataDriver> Cofs<M> {
             self.park(inode, state);
         }
         settled
+    }
+
+    /// Settles a file that stands in the open-for-writing set though nobody has it open: its last close could not, or took it for one that has no name. A no-op for
+    /// one that somebody has open, who will. What cannot be settled yet is later.
+    pub(crate) async fn settle_left(&self, ino: InodeId) {
+        blocking().await;
+        let settled = async {
+            let inode = self.opens.claim(ino)?;
+            let settled = self.settle_left_claimed(&inode).await;
+            self.unclaim(ino).await.and(settled)
+        };
+        if let Err(error) = settled.await {
+            tracing::debug!(%error, %ino, "its object does not tell its size yet");
+        }
+    }
+
+    async fn settle_left_claimed(&self, inode: &OpenInode) -> FsResult<()> {
+        let mut state = inode.exclusive().await;
+        if state.opens > 0 {
+            return Ok(());
+        }
+        self.join(inode, &mut state, true).await?;
+        self.leave(inode, &mut state, true).await
     }
 
     async fn settle_leaving(&self, inode: &OpenInode, state: &mut State, writer: bool) -> FsResult<()> {

@@ -85,6 +85,21 @@ fn a_failed_sync_poisons_the_file_until_it_is_closed() {
     volume.close(ino, file);
 }
 
+/// Who appends goes by the size that he is told.
+#[test]
+fn a_close_that_cannot_settle_is_made_good_by_the_next_stat() {
+    let world = World::new();
+    let volume = world.mount();
+    let (ino, file) = volume.create("a");
+    volume.write(ino, file, 0, &pattern(INLINE_MAX * 2, 1));
+    world.store.inject(Fault::new(&[Operation::Stat], Errno::STALE.raw_os_error()));
+    assert!(run(volume.fs.release(ino, file.handle)).is_err());
+    assert!(volume.stat(ino).size_bytes < INLINE_MAX as u64 * 2, "nothing was at stake");
+    world.store.heal();
+    assert_eq!(volume.stat(ino).size_bytes, INLINE_MAX as u64 * 2);
+    assert!(!volume.writing(ino));
+}
+
 #[test]
 fn a_close_that_cannot_settle_is_made_good_by_the_next_open() {
     let world = World::new();

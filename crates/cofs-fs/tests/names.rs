@@ -314,3 +314,28 @@ fn the_virtual_attributes_speak_json_and_are_not_listed() {
     set(&CONTEXT).unwrap();
     assert_eq!(volume.objects_in_use(), 0);
 }
+
+/// The last close finds no name, and does not settle; the name comes before it is released.
+#[test]
+fn a_file_that_gets_its_name_while_it_is_closed_has_its_size() {
+    let volume = World::new().mount();
+    let data = pattern(INLINE_MAX * 2, 1);
+    let mut left = 0;
+    for round in 0..300 {
+        let (entry, opened) = run(volume.fs.tmpfile(&CONTEXT, InodeId::ROOT, new_file(0o600), RW)).unwrap();
+        let ino = entry.attributes.ino;
+        volume.write(ino, opened, 0, &data);
+        let linked = std::thread::scope(|scope| {
+            let closing = scope.spawn(|| volume.close(ino, opened));
+            let linked = run(volume.fs.link(&CONTEXT, ino, InodeId::ROOT, name(&format!("{round}"))));
+            closing.join().unwrap();
+            linked
+        });
+        if linked.is_ok() {
+            left += 1;
+            let size = volume.lookup(&format!("{round}")).unwrap().attributes.size_bytes;
+            assert_eq!((size, volume.writing(ino)), (data.len() as u64, false), "round {round}");
+        }
+    }
+    assert!(left > 0, "nothing was at stake");
+}
