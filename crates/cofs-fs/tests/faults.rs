@@ -5,7 +5,7 @@ mod common;
 use std::sync::Arc;
 
 use cofs_engine::{Call, Fault as EngineFault, FaultEngine, FaultPlan};
-use cofs_fs::{FileSystem, FsOptions, run};
+use cofs_fs::{FileSystem, FsOptions, WriteFlags, run};
 use cofs_placement::{Fault, Operation};
 use cofs_types::{FsError, InodeId, OpenFlags, XattrName};
 use common::*;
@@ -65,6 +65,69 @@ fn a_failed_write_to_an_object_reaches_the_writer() {
     volume.write(ino, file, 0, b"y");
     volume.close(ino, file);
     assert_eq!(volume.contents(ino)[0], b'y');
+}
+
+/// Room for this much in an object, and then an error: the limit on the size of files stands for a disk that is full. In a process
+/// of its own, for which the signal that comes with this error is ignored.
+const ROOM: usize = INLINE_MAX * 4 + 1000;
+
+#[test]
+fn a_write_that_is_done_in_part_tells_how_far_it_came() {
+    if std::env::var_os("COFS_TEST_ROOM").is_some() {
+        return in_little_room();
+    }
+    let done = std::process::Command::new("sh")
+        .args(["-c", "trap '' XFSZ; exec \"$0\" \"$@\""])
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", "a_write_that_is_done_in_part_tells_how_far_it_came", "--nocapture"])
+        .env("COFS_TEST_ROOM", "1")
+        .status();
+    assert!(done.unwrap().success());
+}
+
+fn in_little_room() {
+    let world = World::new();
+    let volume = world.mount();
+    let old = pattern(INLINE_MAX * 2, 1);
+    let new = pattern(ROOM * 2, 2);
+    let files = ["appended", "overwritten", "written back", "copied", "outgrown"].map(|called| {
+        let (ino, file) = volume.create(called);
+        volume.write(ino, file, 0, if called == "outgrown" { b"small" } else { &old });
+        (ino, file)
+    });
+    let (source, from) = volume.create("source");
+    volume.write(source, from, 0, &new);
+    let limit = rustix::process::Rlimit { current: Some(ROOM as u64), maximum: None };
+    rustix::process::setrlimit(rustix::process::Resource::Fsize, limit).unwrap();
+    let refused = |result: cofs_types::FsResult<usize>| {
+        assert!(matches!(result, Err(FsError::FileTooLarge)), "{result:?}");
+    };
+
+    let [appended, overwritten, cached, copied, outgrown] = files;
+    for ((ino, file), offset) in [(appended, old.len()), (overwritten, 0)] {
+        let written = volume.try_write(ino, file, offset as u64, &new).unwrap();
+        assert_eq!(written, ROOM - offset);
+        assert_eq!(volume.stat(ino).size_bytes, ROOM as u64);
+        let bytes = volume.read(ino, file, 0, ROOM + 10);
+        assert!(bytes[..offset] == old[..offset] && bytes[offset..] == new[..written]);
+        refused(volume.try_write(ino, file, ROOM as u64, &new[written..]));
+    }
+
+    // The kernel would take the pages of which it is not told otherwise for written.
+    let flags = WriteFlags { from_cache: true, ..WriteFlags::default() };
+    refused(run(volume.fs.write(cached.0, cached.1.handle, 0, &new, flags)));
+
+    world.store.inject(Fault::new(&[Operation::CopyRange], Errno::OPNOTSUPP.raw_os_error()));
+    let ((ino, file), from) = (copied, (source, from.handle, 0));
+    let copy = |from, at| run(volume.fs.copy_range(&CONTEXT, from, (ino, file.handle, at), new.len() as u64));
+    assert_eq!(copy(from, 0).unwrap(), ROOM as u64);
+    assert_eq!(volume.stat(ino).size_bytes, ROOM as u64);
+
+    // Out of the metadata it goes whole or not at all.
+    let (ino, file) = outgrown;
+    refused(volume.try_write(ino, file, 0, &new));
+    assert!(volume.is_inline(ino));
+    assert_eq!(volume.read(ino, file, 0, ROOM), b"small");
 }
 
 #[test]

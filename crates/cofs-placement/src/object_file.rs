@@ -105,8 +105,27 @@ impl ObjectFile {
         Ok(done)
     }
 
+    /// Writes at `offset`, as write(2): what was written before an error is told; the error comes again with the rest.
+    pub fn write_at(&self, data: &[u8], offset: u64) -> FsResult<usize> {
+        let mut done = 0;
+        while let Some(rest) = data.get(done..).filter(|rest| !rest.is_empty()) {
+            let at = offset.saturating_add(done as u64);
+            match self.writing("write an object", Operation::Write, |file| write(file, rest, at)) {
+                Ok(count) => done += count,
+                Err(_) if done > 0 => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(done)
+    }
+
+    /// All of it, or an error; some of it may have been written then.
     pub fn write_all_at(&self, data: &[u8], offset: u64) -> FsResult<()> {
-        self.writing("write an object", Operation::Write, |file| file.write_all_at(data, offset))
+        let mut done = 0;
+        while let Some(rest) = data.get(done..).filter(|rest| !rest.is_empty()) {
+            done += self.write_at(rest, offset.saturating_add(done as u64))?;
+        }
+        Ok(())
     }
 
     pub fn stat(&self) -> FsResult<ObjectStat> {
@@ -273,6 +292,14 @@ fn read(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         // The file system below, the kernel or a sandbox cannot tell.
         Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL | Errno::PERM) => file.read_at(buffer, offset),
         read => Ok(read?),
+    }
+}
+
+/// pwrite(2) of what is not empty; at least one byte is written.
+fn write(file: &File, data: &[u8], offset: u64) -> io::Result<usize> {
+    match file.write_at(data, offset)? {
+        0 => Err(io::ErrorKind::WriteZero.into()),
+        count => Ok(count),
     }
 }
 

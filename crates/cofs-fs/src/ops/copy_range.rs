@@ -6,8 +6,8 @@ use cofs_metadata::MetadataDriver;
 use cofs_types::{FsError, FsResult, InodeId, Layout, failpoint, limits};
 
 use crate::{
-    Cofs, Context, HandleId, blocking, handle::Handle, open_inode::OpenInode, open_object::OpenObject,
-    ops::write::range_end,
+    Cofs, Context, HandleId, WriteFlags, blocking, handle::Handle, open_inode::OpenInode,
+    open_object::OpenObject, ops::write::range_end,
 };
 
 impl<M: MetadataDriver> Cofs<M> {
@@ -97,7 +97,9 @@ impl<M: MetadataDriver> Cofs<M> {
                 Ok(0) => break,
                 Ok(count) => {
                     let bytes = chunk.get(..count).unwrap_or_default();
-                    self.write_open(target, to + done, bytes, false).await.map(|()| count as u64)
+                    self.write_open(target, to + done, bytes, WriteFlags::default())
+                        .await
+                        .map(|count| count as u64)
                 }
                 Err(error) => Err(error),
             };

@@ -1,7 +1,8 @@
 //! write(2), where it comes through the daemon.
 //!
 //! A write to an inline file is one commit. One that passes the inline maximum moves the file into an object,
-//! with the written bytes in it, before the layout changes: it happens whole or not at all.
+//! with the written bytes in it, before the layout changes: it happens whole or not at all. A write to an object that meets an error (no space)
+//! behind its first bytes is answered with their count, as write(2) is; the next one meets the error.
 
 use std::{sync::Arc, time::Instant};
 
@@ -43,14 +44,14 @@ impl<M: MetadataDriver> Cofs<M> {
         if inode.capable() {
             self.drop_capabilities(&inode).await?;
         }
-        self.write_open(&inode, offset, data, flags.kill_set_id).await?;
+        let written = self.write_open(&inode, offset, data, flags).await?;
         if inode.perhaps_mapped() {
             self.recall_data(ino);
         }
         if let Some(data_only) = handle.syncs() {
             self.sync_file(&inode, data_only).await?;
         }
-        Ok(data.len())
+        Ok(written)
     }
 
     /// A write takes the capabilities away that the file was given, whoever writes. The kernel does so by itself
@@ -66,49 +67,59 @@ impl<M: MetadataDriver> Cofs<M> {
         Ok(())
     }
 
-    /// Writes to a file that the caller has open.
+    /// Writes to a file that the caller has open; how many bytes.
     pub(crate) async fn write_open(
         &self,
         inode: &OpenInode,
         offset: u64,
         data: &[u8],
-        kill_set_id: bool,
-    ) -> FsResult<()> {
+        WriteFlags { kill_set_id, from_cache, .. }: WriteFlags,
+    ) -> FsResult<usize> {
         self.check_writable()?;
         inode.check_poison()?;
         let end = range_end(offset, data.len() as u64)?;
         if data.is_empty() {
-            return Ok(());
+            return Ok(0);
         }
         let object = match here_or_waiting!(self.try_write(inode, offset, data, end, kill_set_id))? {
-            Attempt::Done => return Ok(()),
+            Attempt::Done => return Ok(data.len()),
             Attempt::Object(object) => object,
             Attempt::Change => {
                 blocking().await;
                 let mut state = inode.exclusive().await;
                 match self.change_for_write(inode, &mut state, (offset, data), end, kill_set_id).await? {
                     Some(object) => object,
-                    None => return Ok(()),
+                    None => return Ok(data.len()),
                 }
             }
         };
-        self.write_object(&object, offset, data).await?;
+        let written = self.write_object(&object, offset, data, from_cache).await?;
         inode.set_atime_due(true);
-        Ok(())
+        Ok(written)
     }
 
-    /// On this thread, as long as the directory below does not make it wait.
-    async fn write_object(&self, object: &OpenObject, offset: u64, data: &[u8]) -> FsResult<()> {
+    /// On this thread, as long as the directory below does not make it wait. `whole`: an error where it is not all
+    /// written, because the kernel takes no count for the pages that it writes back.
+    async fn write_object(
+        &self,
+        object: &OpenObject,
+        offset: u64,
+        data: &[u8],
+        whole: bool,
+    ) -> FsResult<usize> {
         let long = data.len() >= LONG_IO_BYTES;
         if long && !self.pace.is_brisk(Instant::now()) {
             blocking().await;
         }
         let begin = Instant::now();
-        let written = object.file.write_all_at(data, offset);
+        let written = match whole {
+            true => object.file.write_all_at(data, offset).map(|()| data.len()),
+            false => object.file.write_at(data, offset),
+        };
         self.pace.took(begin, Instant::now());
-        written?;
+        let written = written?;
         failpoint("fs.write.object_written");
-        Ok(())
+        Ok(written)
     }
 
     async fn try_write(
