@@ -189,7 +189,7 @@ impl Namespace {
         })
     }
 
-    /// Removes an attribute; to remove an ACL that is not there is no error. Errors: `NoAttribute`, and as
+    /// Removes an attribute; to remove an ACL that is not there is no error, and no change. Errors: `NoAttribute`, and as
     /// [`setxattr`](Self::setxattr).
     pub fn removexattr(
         &self,
@@ -203,8 +203,8 @@ impl Namespace {
             let mut loaded = inodes::load_to_change(tx, ino)?;
             let inode = &mut loaded.inode;
             check_change(tx, c, ino, inode, class)?;
-            if xattrs::get(tx, ino, inode, name)?.is_none() && !class.is_acl() {
-                return Err(FsError::NoAttribute);
+            if xattrs::get(tx, ino, inode, name)?.is_none() {
+                return if class.is_acl() { Ok(()) } else { Err(FsError::NoAttribute) };
             }
             xattrs::set(tx, ino, inode, name, None)?;
             inode.ctime = now;

@@ -140,6 +140,22 @@ fn an_acl_is_the_mode_and_grants() {
 }
 
 #[test]
+fn to_remove_an_acl_that_is_not_there_changes_nothing() {
+    let w = World::new();
+    for ino in [w.file(ROOT, "f"), w.dir(ROOT, "d")] {
+        for acl_name in ["system.posix_acl_access", "system.posix_acl_default"] {
+            let before = w.stat(ino);
+            w.ns.removexattr(&C, w.now(), ino, xname(acl_name)).unwrap();
+            assert_eq!(w.stat(ino), before, "{acl_name}");
+        }
+        w.setx(ino, "system.posix_acl_access", &acl(6, 6), XattrMode::Set).unwrap();
+        let before = w.stat(ino);
+        w.ns.removexattr(&C, w.now(), ino, xname("system.posix_acl_access")).unwrap();
+        assert!(w.stat(ino).ctime > before.ctime, "one that is there");
+    }
+}
+
+#[test]
 fn a_default_acl_is_handed_down_in_the_umask_s_place() {
     let w = World::new();
     let d = w.dir(ROOT, "d");
