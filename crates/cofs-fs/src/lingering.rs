@@ -1,10 +1,13 @@
-//! Files that a rename has replaced, held for those who are just about to open them.
+//! Files that a rename has replaced or exchanged, held for those who are just about to open them.
 //!
 //! Between a look-up and the open that follows it, the file may be replaced: programs write a new version beside
 //! the old one and rename it over, while others read. The name never goes away, so neither may the open fail:
 //! the old file stays openable, unlinked, until the kernel forgets it; and so a symbolic link may be followed that
 //! another has just replaced. (The kernel itself looks up once more when it is told `ESTALE`, but only once. For a file that was plainly removed,
 //! that is enough.)
+//!
+//! So it is where the new version changes names with the old one, and the old one is unlinked then: both files are held from the exchange
+//! on, with their names, and the unlink finds them open, at no cost to other unlinks.
 //!
 //! Who has bound such a file elsewhere (`mount --bind`), or holds it by `O_PATH`, keeps it as long, too: so many may be here at a time.
 //!
@@ -57,7 +60,11 @@ impl Lingering {
     #[must_use]
     pub(crate) fn put(&self, ino: InodeId) -> Option<InodeId> {
         let mut inodes = self.inodes.lock();
+        let was_here = inodes.remove(ino);
         inodes.push(ino);
+        if was_here {
+            return Some(ino);
+        }
         let oldest = if inodes.order.len() > limits::LINGERING_MAX { inodes.pop() } else { None };
         self.count.store(inodes.order.len(), Ordering::Release);
         oldest
@@ -93,5 +100,16 @@ mod tests {
         assert!(!lingering.take(ino(0)));
         assert!(lingering.take(ino(1)));
         assert!(!lingering.take(ino(1)));
+    }
+
+    #[test]
+    fn one_that_comes_again_keeps_one_claim_and_is_the_newest() {
+        let lingering = Lingering::default();
+        let ino = |n: usize| InodeId::new(n as u64 + 1).unwrap();
+        assert!((0..limits::LINGERING_MAX).all(|n| lingering.put(ino(n)).is_none()));
+        assert_eq!(lingering.put(ino(0)), Some(ino(0)));
+        assert_eq!(lingering.put(ino(limits::LINGERING_MAX)), Some(ino(1)));
+        assert!(lingering.take(ino(0)));
+        assert!(!lingering.has(ino(0)));
     }
 }

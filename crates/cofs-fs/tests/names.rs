@@ -152,6 +152,84 @@ fn a_file_replaced_by_rename_goes_when_it_is_closed_and_forgotten() {
     }
 }
 
+#[test]
+fn a_file_that_is_unlinked_after_an_exchange_opens_until_it_is_forgotten() {
+    let volume = World::new().mount();
+    let make = |called: &str| {
+        let (ino, file) = volume.create(called);
+        volume.write(ino, file, 0, &pattern(INLINE_MAX * 2, 1));
+        volume.close(ino, file);
+        ino
+    };
+    let (from, to) = ((InodeId::ROOT, name("new")), (InodeId::ROOT, name("file")));
+    let exchange = || run(volume.fs.rename(&CONTEXT, from, to, RenameMode::Exchange)).unwrap();
+    let ask = XattrName::new(b"cofs.status").unwrap();
+    let held = || {
+        let status = run(volume.fs.getxattr(&CONTEXT, InodeId::ROOT, ask)).unwrap();
+        serde_json::from_slice::<serde_json::Value>(&status).unwrap()["open_files"].as_u64().unwrap()
+    };
+    let (old, mut last) = (make("file"), make("new"));
+    exchange();
+    volume.unlink("new");
+    for _ in 0..2 {
+        // One who has looked it up before opens what he found, cuts it, and closes it.
+        let late = run(volume.fs.open(&CONTEXT, old, RO)).unwrap();
+        assert_eq!(volume.read(old, late, 0, 4), pattern(4, 1));
+        volume.close(old, late);
+    }
+    volume.truncate(old, 3).unwrap();
+    assert!(volume.fs.forget(old, 1));
+    run(volume.fs.forgotten(old));
+    assert!(matches!(run(volume.fs.open(&CONTEXT, old, RO)), Err(FsError::Stale)));
+
+    // The same file changes names, and is replaced then, as often as anybody likes: it is held once.
+    for _ in 0..3 {
+        let next = make("new");
+        exchange();
+        exchange();
+        run(volume.fs.rename(&CONTEXT, from, to, RenameMode::Replace)).unwrap();
+        assert_eq!(held(), 2);
+        volume.close(last, volume.open(last, RW));
+        assert!(volume.fs.forget(last, 1));
+        run(volume.fs.forgotten(last));
+        assert_eq!(held(), 1);
+        last = next;
+    }
+    // One that kept a name can be forgotten, too, and goes then as any other.
+    assert!(volume.fs.forget(last, 1));
+    run(volume.fs.forgotten(last));
+    assert_eq!((held(), volume.stat(last).nlink), (0, 1));
+    volume.unlink("file");
+    volume.fs.collect().unwrap();
+    assert_eq!(volume.objects_in_use(), 0);
+}
+
+#[test]
+fn a_file_that_was_removed_under_the_name_by_which_it_is_cut_is_cut() {
+    let volume = World::new().mount();
+    for size in [100, INLINE_MAX * 2] {
+        let (ino, file) = volume.create("a");
+        volume.write(ino, file, 0, &pattern(size, 1));
+        volume.close(ino, file);
+        let long_ago = Some(SetTime::To(Timestamp::new(7, 5).unwrap()));
+        let old = SetAttributes { permissions: Some(0o4755), mtime: long_ago, ..SetAttributes::default() };
+        let before = volume.setattr(ino, old).unwrap();
+        volume.unlink("a");
+        let cut = SetAttributes { size_bytes: Some(10), kill_set_id: true, ..Default::default() };
+        let told = volume.setattr(ino, cut).unwrap();
+        assert_eq!((told.size_bytes, told.permissions, told.nlink), (10, 0o755, 0));
+        assert!(told.mtime > before.mtime && told.ctime == told.mtime, "{told:?}");
+        assert_eq!(volume.stat(ino), told);
+        assert!(matches!(volume.truncate(ino, u64::MAX), Err(FsError::FileTooLarge)));
+        let another = Credentials { uid: 7, gid: 7, groups: &[], authority: Authority::Unchecked };
+        let refused = run(volume.fs.setattr(&Context { credentials: another, ..CONTEXT }, ino, None, &cut));
+        assert!(matches!(refused, Err(FsError::Stale)), "{refused:?}");
+        assert!(matches!(run(volume.fs.open(&CONTEXT, ino, RW)), Err(FsError::Stale)));
+        volume.fs.forget(ino, 1);
+        assert!(matches!(volume.truncate(ino, 10), Err(FsError::Stale)));
+    }
+}
+
 /// `ln -sfn` is a rename over the link that others follow.
 #[test]
 fn a_link_replaced_by_rename_is_followed_until_it_is_forgotten() {

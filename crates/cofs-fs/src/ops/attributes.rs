@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use cofs_metadata::{Answer, MetadataDriver, Node};
-use cofs_types::{Authority, Credentials, FsError, FsResult, InodeId, SetAttributes, SetTime, failpoint};
+use cofs_types::{
+    Authority, Credentials, FileKind, FsError, FsResult, InodeId, SetAttributes, SetTime, failpoint,
+};
 use cofs_wait::here_or_waiting;
 
 use crate::{
@@ -12,6 +14,8 @@ use crate::{
     ops::truncate::Cut,
     session::SET_ID_BITS,
 };
+
+const OWNER_WRITES: u16 = 0o200;
 
 impl<M: MetadataDriver> Cofs<M> {
     pub(crate) async fn do_getattr(&self, ino: InodeId) -> FsResult<Stat> {
@@ -41,33 +45,61 @@ impl<M: MetadataDriver> Cofs<M> {
         change: &SetAttributes,
     ) -> FsResult<Stat> {
         self.check_writable()?;
-        let answer = if let Some(size) = change.size_bytes {
-            self.do_truncate(ctx, ino, handle.is_none(), Cut { size, change }).await?;
-            here_or_waiting!(self.metadata.node(ino))?
-        } else {
-            if *change == SetAttributes::KILL_SET_ID {
-                here_or_waiting!(self.check_may_kill_set_id(&ctx.credentials, ino))?;
-            }
-            match here_or_waiting!(self.set_attributes(&ctx.credentials, ino, change)) {
-                Err(FsError::Stale) => return self.set_ghost(&ctx.credentials, ino, change),
-                answer => answer?,
+        let answer = match change.size_bytes {
+            Some(size) => self.set_size(ctx, ino, handle.is_none(), Cut { size, change }).await,
+            None => {
+                if *change == SetAttributes::KILL_SET_ID {
+                    here_or_waiting!(self.check_may_kill_set_id(&ctx.credentials, ino))?;
+                }
+                here_or_waiting!(self.set_attributes(&ctx.credentials, ino, change))
             }
         };
-        self.stat_of(answer).await
+        match answer {
+            Err(FsError::Stale) => self.set_ghost(&ctx.credentials, ino, change),
+            answer => self.stat_of(answer?).await,
+        }
     }
 
-    /// Sets what only those see who still hold the inode that is gone.
+    async fn set_size(
+        &self,
+        ctx: &Context<'_>,
+        ino: InodeId,
+        by_path: bool,
+        cut: Cut<'_>,
+    ) -> FsResult<Answer<Node>> {
+        self.do_truncate(ctx, ino, by_path, cut).await?;
+        here_or_waiting!(self.metadata.node(ino))
+    }
+
+    /// Sets what only those see who still hold the inode that is gone. That it has a size still is for truncate(2) by a name whose
+    /// file was exchanged or replaced in between: the name never goes away, so the file it had is cut.
+    /// Errors: `Stale` too for a size where nobody has checked and ACLs, which are gone, might tell whether the caller may write.
     fn set_ghost(&self, c: &Credentials<'_>, ino: InodeId, change: &SetAttributes) -> FsResult<Stat> {
         let mut attributes = self.ghosts.get(ino).ok_or(FsError::Stale)?;
-        if c.authority == Authority::Unchecked && c.uid != 0 && c.uid != attributes.uid {
+        let owns = c.uid == attributes.uid;
+        let restricted = c.authority == Authority::Unchecked && c.uid != 0;
+        if change.size_bytes.is_some() {
+            let may_write = !restricted || owns && attributes.permissions & OWNER_WRITES != 0;
+            if attributes.kind != FileKind::Regular || !may_write {
+                return Err(FsError::Stale);
+            }
+        } else if restricted && !owns {
             return Err(FsError::NotPermitted);
         }
         let now = self.metadata.now();
+        if let Some(size) = change.size_bytes {
+            attributes.size_bytes = size;
+            attributes.blocks_512 = attributes.blocks_512.min(size.div_ceil(512));
+            attributes.mtime = now;
+        }
         let at = |time| match time {
             SetTime::Now => now,
             SetTime::To(time) => time,
         };
         attributes.permissions = change.permissions.unwrap_or(attributes.permissions);
+        if change.kill_set_id {
+            attributes.permissions &= !SET_ID_BITS;
+        }
         attributes.uid = change.uid.unwrap_or(attributes.uid);
         attributes.gid = change.gid.unwrap_or(attributes.gid);
         attributes.atime = change.atime.map_or(attributes.atime, at);

@@ -41,7 +41,23 @@ impl<M: MetadataDriver> Cofs<M> {
         self.check_writable()?;
         let held = if mode.replaces() { self.hold_target(ctx, to).await? } else { None };
         let done = self.rename_held(ctx, from, to, mode).await;
+        if done.is_ok() && mode == RenameMode::Exchange && self.options.life == 0 {
+            self.linger_exchanged(ctx, [from, to]).await;
+        }
         self.linger(held).await.and(done)
+    }
+
+    /// One of two files that were exchanged is often removed next, while others open what they found by its old name. Who was told of the
+    /// exchange finds them held.
+    async fn linger_exchanged(&self, ctx: &Context<'_>, names: [(InodeId, &Name); 2]) {
+        for at in names {
+            let held = self.hold_target(ctx, at).await.ok().flatten();
+            if let Some(leaves) = held.and_then(|ino| self.lingering.put(ino))
+                && let Err(error) = self.unclaim(leaves).await
+            {
+                tracing::warn!(%error, ino = %leaves, "a replaced file stays until the next start");
+            }
+        }
     }
 
     async fn rename_held(
