@@ -35,6 +35,13 @@ impl<M: MetadataDriver> Cofs<M> {
     /// The last close of an inode without a name.
     pub(crate) async fn release_unlinked(&self, ino: InodeId) -> FsResult<()> {
         self.close_idle(ino);
+        // What was set since the unlink; where the object told more, the last to leave has noted that.
+        if self.ghosts.get(ino).is_some()
+            && let Ok(node) = here_or_waiting!(self.metadata.node(ino))
+            && !node.value.writing
+        {
+            self.ghosts.change(&node.value.attributes);
+        }
         while !here_or_waiting!(self.metadata.release_unlinked(ino))?.value {
             // Somebody has opened it again, without the mark, and may have closed it meanwhile.
             if self.opens.mark_unlinked(ino) {
@@ -182,7 +189,10 @@ impl<M: MetadataDriver> Cofs<M> {
         state.opens = state.opens.saturating_sub(1);
         let last = state.opens == 0;
         let unlinked = last && self.opens.is_unlinked(inode.ino);
-        let settled = if unlinked { Ok(()) } else { self.settle_leaving(inode, state, writer).await };
+        let settled = match unlinked {
+            true => self.leave_unlinked(inode.ino, state).await,
+            false => self.settle_leaving(inode, state, writer).await,
+        };
         if last {
             self.learn(state).await;
             inode.set_perhaps_mapped(false);
@@ -212,6 +222,22 @@ impl<M: MetadataDriver> Cofs<M> {
         }
         self.join(inode, &mut state, true).await?;
         self.leave(inode, &mut state, true).await
+    }
+
+    /// Nobody opens it again, unless it is held: then its size and times go the way of all. Else no commit is due, and
+    /// those that the object tells are for who has it in another way (`O_PATH`).
+    async fn leave_unlinked(&self, ino: InodeId, state: &mut State) -> FsResult<()> {
+        if state.writing.is_some() && (self.lingering.has(ino) || self.inherited.has(ino)) {
+            return self.settle(ino, state, true).await;
+        }
+        if state.object_tells()
+            && self.ghosts.get(ino).is_some()
+            && let Ok(record) = self.metadata.node(ino).await
+            && let Ok(merged) = self.merge(state, &record.value.attributes)
+        {
+            self.ghosts.change(&merged.attributes);
+        }
+        Ok(())
     }
 
     async fn settle_leaving(&self, inode: &OpenInode, state: &mut State, writer: bool) -> FsResult<()> {

@@ -2,7 +2,7 @@
 
 mod common;
 
-use cofs_fs::{Context, FileSystem, ListOf, run};
+use cofs_fs::{Context, DataPath, FileSystem, ListOf, run};
 use cofs_types::{
     Authority, Credentials, FileKind, FsError, InodeId, NewInode, OpenFlags, RenameMode, SetAttributes,
     SetTime, Timestamp, XattrMode, XattrName,
@@ -91,6 +91,59 @@ fn a_removed_inode_tells_its_last_attributes_and_takes_others_until_it_is_forgot
     assert!(matches!(run(volume.fs.setattr(&CONTEXT, ino, None, &change)), Err(FsError::Stale)));
     assert!(matches!(run(volume.fs.opendir(&CONTEXT, ino, RO)), Err(FsError::Stale)));
     assert!(matches!(run(volume.fs.getxattr(&CONTEXT, ino, attribute)), Err(FsError::Stale)));
+}
+
+/// Of a file that is closed and removed its attributes stay as they were last, for who holds it by `O_PATH`.
+#[test]
+fn the_last_close_of_an_unlinked_file_leaves_its_last_attributes() {
+    let (passing, kernel) = World::with_passthrough();
+    for (world, kernel) in [(World::new(), None), (passing, Some(kernel))] {
+        let volume = world.mount();
+        for (before, after) in [(100, 200), (100, INLINE_MAX * 2), (INLINE_MAX * 2, INLINE_MAX * 3)] {
+            let (ino, file) = volume.create("a");
+            volume.write(ino, file, 0, &pattern(before, 1));
+            volume.close(ino, file);
+            let file = volume.open(ino, RW);
+            volume.unlink("a");
+            match (&kernel, file.data_path) {
+                (Some(kernel), DataPath::Passthrough(id)) => kernel.write(id, 0, &pattern(after, 2)),
+                _ => volume.write(ino, file, 0, &pattern(after, 2)),
+            }
+            let change = SetAttributes { permissions: Some(0o600), gid: Some(3), ..SetAttributes::default() };
+            let last = volume.setattr(ino, change).unwrap();
+            assert_eq!((last.size_bytes, last.permissions, last.nlink), (after as u64, 0o600, 0));
+            volume.close(ino, file);
+            assert!(matches!(run(volume.fs.open(&CONTEXT, ino, RO)), Err(FsError::Stale)));
+            assert_eq!(volume.stat(ino), last);
+            volume.fs.forget(ino, 1);
+            assert!(matches!(run(volume.fs.getattr(ino, None)), Err(FsError::Stale)));
+        }
+    }
+}
+
+/// One that stays openable tells what was last done to it, whether it is open or not.
+#[test]
+fn a_replaced_file_tells_what_was_last_done_to_it() {
+    let volume = World::new().mount();
+    let (ino, file) = volume.create("target");
+    volume.write(ino, file, 0, &pattern(INLINE_MAX * 2, 1));
+    let (other, source) = volume.create("source");
+    volume.close(other, source);
+    let (from, to) = ((InodeId::ROOT, name("source")), (InodeId::ROOT, name("target")));
+    run(volume.fs.rename(&CONTEXT, from, to, RenameMode::Replace)).unwrap();
+    volume.write(ino, file, 0, &pattern(INLINE_MAX * 3, 1));
+    let open = volume.stat(ino);
+    volume.close(ino, file);
+    assert_eq!(volume.stat(ino), open);
+    assert_eq!(volume.truncate(ino, 3).unwrap().size_bytes, 3);
+    let permissions = SetAttributes { permissions: Some(0o600), ..SetAttributes::default() };
+    let last = volume.setattr(ino, permissions).unwrap();
+    assert_eq!(last.size_bytes, 3);
+    assert!(volume.fs.forget(ino, 1));
+    run(volume.fs.forgotten(ino));
+    assert!(matches!(run(volume.fs.getattr(ino, None)), Err(FsError::Stale)));
+    volume.fs.collect().unwrap();
+    assert_eq!(volume.objects_in_use(), 0);
 }
 
 #[test]
