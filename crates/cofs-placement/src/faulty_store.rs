@@ -19,7 +19,7 @@ use std::{
 use parking_lot::{Condvar, Mutex};
 use rustix::{
     fs::{Mode, OFlags},
-    io::DupFlags,
+    io::{DupFlags, Errno},
 };
 
 use crate::store::{At, BackingStore, EntryKind, OpenMode, Operation, Space};
@@ -85,17 +85,23 @@ pub struct FaultyStore {
     hangs: Mutex<Hangs>,
     resumed: Condvar,
     without_kinds: AtomicBool,
+    cold: AtomicBool,
 }
 
 impl FaultyStore {
     pub fn new(inner: Arc<dyn BackingStore>) -> Self {
-        let (faults, injected, hangs, resumed, without_kinds) = Default::default();
-        Self { inner, faults, injected, hangs, resumed, without_kinds }
+        let (faults, injected, hangs, resumed, without_kinds, cold) = Default::default();
+        Self { inner, faults, injected, hangs, resumed, without_kinds, cold }
     }
 
     /// Listings do not say what an entry is from now on, as those of file systems without `d_type`.
     pub fn tell_no_kinds(&self) {
         self.without_kinds.store(true, Ordering::Relaxed);
+    }
+
+    /// Nothing is in memory from now on: who is impatient is refused whatever he opens.
+    pub fn be_cold(&self) {
+        self.cold.store(true, Ordering::Relaxed);
     }
 
     pub fn inject(&self, fault: Fault) {
@@ -177,6 +183,13 @@ impl BackingStore for FaultyStore {
             Some(errno) => {
                 *self.injected.lock() += 1;
                 Err(io::Error::from_raw_os_error(errno))
+            }
+            None if operation == Operation::Open
+                && self.cold.load(Ordering::Relaxed)
+                && cofs_wait::is_impatient() =>
+            {
+                cofs_wait::refuse();
+                Err(Errno::AGAIN.into())
             }
             None => self.inner.admit(operation),
         }

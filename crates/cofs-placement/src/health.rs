@@ -2,7 +2,8 @@
 //!
 //! A pool is failed while its identity cannot be read through the directory that is held; then nothing
 //! below is touched, and every operation fails with the errno of the cause. It is looked at again when
-//! somebody asks, at most once in [`POOL_PROBE_INTERVAL`], and heals by itself.
+//! somebody asks, at most once in [`POOL_PROBE_INTERVAL`], and heals by itself. Who must not wait is refused a look and asks again where
+//! he may: what he could not read without waiting would say nothing of the pool.
 
 use std::{
     io,
@@ -48,6 +49,8 @@ pub enum Look {
     /// The root was opened anew: what was opened below the one before is of no use.
     Reattached,
     Failed,
+    /// Nothing: who asked is impatient.
+    Refused,
 }
 
 impl Health {
@@ -71,6 +74,11 @@ impl Health {
         let alone = if recent && !force { None } else { self.looking.try_lock() };
         if alone.is_none() {
             return if self.is_failed() { Look::Failed } else { Look::Same };
+        }
+        // Nothing is noted: whoever is patient may look at once.
+        if cofs_wait::is_impatient() {
+            cofs_wait::refuse();
+            return Look::Refused;
         }
         let (look, failure) = match self.probe() {
             Ok(look) => (look, None),

@@ -117,6 +117,7 @@ impl Pool {
     fn look_again(&self) -> FsResult<()> {
         match self.health.look(false) {
             Look::Failed => return Err(self.health.error()),
+            Look::Refused => return Err(FsError::from_io("look at a pool", Errno::AGAIN.into())),
             // What was opened below the root before is of no use.
             Look::Reattached => {
                 self.era.end();
@@ -139,8 +140,10 @@ impl Pool {
     pub fn once<T>(&self, context: &'static str, call: impl FnOnce() -> io::Result<T>) -> FsResult<T> {
         self.ensure()?;
         self.era.judge(call).map_err(|error| {
-            if suspicious(&error) && self.look_again().is_err() {
-                return self.health.error();
+            if suspicious(&error)
+                && let Err(failed) = self.look_again()
+            {
+                return failed;
             }
             match error.kind() {
                 // Nothing stands below what is no directory.

@@ -9,9 +9,10 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
-use cofs_types::FsResult;
+use cofs_placement::{Fault, Operation, PoolHealth};
+use cofs_types::{FsResult, limits::POOL_PROBE_INTERVAL};
 use cofs_wait::unless_it_waits;
-use common::{World, ino};
+use common::{EIO, ENOENT, World, ino};
 use rustix::{
     fs::{Advice, fadvise},
     io::{Errno, ReadWriteFlags, preadv2},
@@ -116,4 +117,38 @@ fn who_is_not_refused_gets_all_that_he_asked_for() {
         }
     }
     assert!(refused > 0);
+}
+
+/// Whether a pool is there must be read, which an impatient caller cannot wait for: that says nothing of the pool.
+#[test]
+fn who_is_too_impatient_to_look_at_a_pool_does_not_fail_it_for_others() {
+    for found in [ENOENT, EIO] {
+        let world = World::new(1);
+        let placement = world.open();
+        let id = placement.take(ino(42)).unwrap().id;
+        world.faulty().be_cold();
+        for _ in 0..2 {
+            std::thread::sleep(POOL_PROBE_INTERVAL);
+            world.faulty().inject(Fault::new(&[Operation::Open], found).times(1));
+            assert!(impatiently(|| placement.open_object(id, false)).is_none());
+            assert_eq!(placement.space()[0].health, PoolHealth::Healthy);
+            placement.open_object(id, false).unwrap();
+        }
+        assert_eq!(world.faulty().injected(), 2);
+    }
+}
+
+#[test]
+fn a_pool_that_is_well_again_is_found_so_by_who_may_wait() {
+    let world = World::new(1);
+    let placement = world.open();
+    let id = placement.take(ino(42)).unwrap().id;
+    world.faulty().inject(Fault::new(&[Operation::Open, Operation::Attach], EIO));
+    std::thread::sleep(POOL_PROBE_INTERVAL);
+    assert!(placement.open_object(id, false).is_err());
+    world.faulty().heal();
+    world.faulty().be_cold();
+    std::thread::sleep(POOL_PROBE_INTERVAL);
+    assert!(impatiently(|| placement.open_object(id, false)).is_none());
+    placement.open_object(id, false).unwrap();
 }

@@ -31,7 +31,10 @@ impl Pool {
     pub fn take(&self, owner: InodeId) -> FsResult<Taken> {
         let _taking = self.takes.begin();
         let (object, file, since) = self.take_tagged(owner).map_err(|error| {
-            *self.refused.lock() = Some(Instant::now());
+            // Not the pool refuses what its caller cannot wait for.
+            if !cofs_wait::was_refused() {
+                *self.refused.lock() = Some(Instant::now());
+            }
             self.explained(error)
         })?;
         failpoint("placement.take.tagged");
