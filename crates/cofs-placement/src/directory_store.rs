@@ -19,7 +19,10 @@ use std::{
 
 use parking_lot::{Mutex, RwLock};
 use rustix::{
-    fs::{self, AtFlags, CWD, FileType, FlockOperation, Mode, OFlags, RawDir, ResolveFlags, SeekFrom},
+    fs::{
+        self, AtFlags, CWD, FileType, FlockOperation, Mode, OFlags, RawDir, ResolveFlags, SeekFrom,
+        StatxFlags,
+    },
     io::Errno,
 };
 
@@ -215,6 +218,14 @@ impl BackingStore for DirectoryStore {
         })
     }
 
+    fn mount(&self) -> Option<u64> {
+        // STATX_MNT_ID_UNIQUE, since Linux 6.8. (The number by STATX_MNT_ID is that of the next mount as soon as this one is gone.)
+        const UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000);
+        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+        let found = fs::statx(&*self.root().ok()?, "", flags, UNIQUE).ok()?;
+        (found.stx_mask & UNIQUE.bits() != 0).then_some(found.stx_mnt_id)
+    }
+
     fn sync_all(&self) -> io::Result<()> {
         Ok(fs::syncfs(&*self.root()?)?)
     }
@@ -223,6 +234,19 @@ impl BackingStore for DirectoryStore {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_mount_has_its_number_whoever_asks_and_another_has_another() {
+        let store = |path: &str| {
+            let store = DirectoryStore::new(path);
+            store.attach(&mut |_| Ok(())).unwrap();
+            store.mount()
+        };
+        assert_eq!(DirectoryStore::new("/").mount(), None);
+        let Some(root) = store("/") else { return eprintln!("SKIPPED: it takes Linux 6.8") };
+        assert_eq!(store("/"), Some(root));
+        assert_ne!(store("/proc"), Some(root));
+    }
 
     #[test]
     fn who_has_a_directory_alone_may_attach_it_again_and_nobody_else() {

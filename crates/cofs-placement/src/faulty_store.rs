@@ -12,7 +12,7 @@ use std::{
     path::Path,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
@@ -86,12 +86,13 @@ pub struct FaultyStore {
     resumed: Condvar,
     without_kinds: AtomicBool,
     cold: AtomicBool,
+    mounted_anew: AtomicU64,
 }
 
 impl FaultyStore {
     pub fn new(inner: Arc<dyn BackingStore>) -> Self {
-        let (faults, injected, hangs, resumed, without_kinds, cold) = Default::default();
-        Self { inner, faults, injected, hangs, resumed, without_kinds, cold }
+        let (faults, injected, hangs, resumed, without_kinds, cold, mounted_anew) = Default::default();
+        Self { inner, faults, injected, hangs, resumed, without_kinds, cold, mounted_anew }
     }
 
     /// Listings do not say what an entry is from now on, as those of file systems without `d_type`.
@@ -102,6 +103,11 @@ impl FaultyStore {
     /// Nothing is in memory from now on: who is impatient is refused whatever he opens.
     pub fn be_cold(&self) {
         self.cold.store(true, Ordering::Relaxed);
+    }
+
+    /// As if the file system below had failed and was mounted anew. What is lost of it then is the test's to take away.
+    pub fn mount_anew(&self) {
+        self.mounted_anew.fetch_add(1, Ordering::Relaxed);
     }
 
     pub fn inject(&self, fault: Fault) {
@@ -235,6 +241,11 @@ impl BackingStore for FaultyStore {
     fn space(&self) -> io::Result<Space> {
         self.admit(Operation::Space)?;
         self.inner.space()
+    }
+
+    /// There is one, whatever kernel this is.
+    fn mount(&self) -> Option<u64> {
+        Some(self.inner.mount().unwrap_or(1) + self.mounted_anew.load(Ordering::Relaxed))
     }
 
     fn sync_all(&self) -> io::Result<()> {

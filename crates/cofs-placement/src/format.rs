@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use crate::{
     PoolConfig,
-    boot::boot_id,
+    boot::{boot_id, run_id},
     identity::{self, Identity, absent_is_well},
     path,
     reservation::{self, ReservationFile},
@@ -66,7 +66,7 @@ fn clear_left_overs(store: &dyn BackingStore) -> FsResult<()> {
 
 fn lay_out(store: &dyn BackingStore) -> io::Result<()> {
     store.make_directory(At::root(path::OBJECTS))?;
-    ReservationFile::create(store, boot_id())?;
+    ReservationFile::create(store, run_id(boot_id(), store.mount()))?;
     let root: File = store.open(At::root("."), OpenMode::Directory)?;
     root.sync_all()
 }

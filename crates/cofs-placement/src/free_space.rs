@@ -215,6 +215,9 @@ mod tests {
         fn space(&self) -> io::Result<Space> {
             Ok(Space { free_bytes: self.0()?, ..Space::default() })
         }
+        fn mount(&self) -> Option<u64> {
+            None
+        }
         fn sync_all(&self) -> io::Result<()> {
             unreachable!()
         }

@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use uuid::Uuid;
 
 use crate::{
+    boot::run_id,
     era::{Era, Kept},
     reservation::{Reservation, ReservationFile},
     store::BackingStore,
@@ -29,6 +30,10 @@ struct State {
     next: u64,
     end: u64,
     look_from: u64,
+    /// The run in which what is known here holds.
+    run: Uuid,
+    /// Tags of objects before may have been lost while this process lived, as the run changed: they are never looked at.
+    looked_at_from: u64,
     /// What a crash of the process before left to look at.
     unsettled: Option<Range<u64>>,
     /// Objects from here on were looked at and may be nobody's: whether they are is not known yet.
@@ -47,7 +52,7 @@ pub struct Numbers {
 }
 
 impl Numbers {
-    /// `boot` tells this run of the machine from others: see [`unsettled`](Self::unsettled).
+    /// `boot` tells this boot of the machine from others: see [`unsettled`](Self::unsettled).
     pub fn new(boot: Uuid, era: Era) -> Self {
         Self { boot, file: Mutex::new(Kept::new(era)), state: Mutex::default() }
     }
@@ -79,20 +84,22 @@ impl Numbers {
             if let Some(noted) = noted {
                 raise(&mut found, noted, store)?;
             }
-            let Reservation { look_from, end, boot, clean } = found.current();
+            let Reservation { look_from, end, run: written, clean } = found.current();
+            let run = run_id(self.boot, store.mount());
             let mut state = self.state.lock();
             // Older ones may have been put back meanwhile.
             found.go_on_after(state.generation);
             let generation = found.generation();
             // After the pool was away for a while, what was reserved before holds.
             if !state.loaded {
-                let unsettled = (!clean && boot == self.boot && !boot.is_nil() && look_from < end)
-                    .then_some(look_from..end);
+                let unsettled =
+                    (!clean && written == run && !run.is_nil() && look_from < end).then_some(look_from..end);
                 *state = State {
                     loaded: true,
                     next: end,
                     end,
                     look_from,
+                    run,
                     unsettled,
                     generation,
                     ..State::default()
@@ -125,18 +132,19 @@ impl Numbers {
     ) -> io::Result<()> {
         let mut file = self.file.lock();
         let file = self.opened(&mut file, store)?;
-        let State { next, end, unsettled, unjudged, .. } = self.state.lock().clone();
+        let State { next, end, unsettled, unjudged, run, looked_at_from, .. } = self.state.lock().clone();
         if end - next > left {
             return Ok(());
         }
         let end = end + OBJECT_RESERVATION;
         // A further crash must not hide what is still to be done after the last one.
         let unsettled = unsettled.map(|window| window.start).or(unjudged).unwrap_or(next);
-        let look_from = lowest().unwrap_or(next).min(next).min(unsettled).max(end.saturating_sub(WINDOW_MAX));
-        file.write(store, Reservation { look_from, end, boot: self.boot, clean: false })?;
+        let look_from = lowest().unwrap_or(next).min(next).min(unsettled);
+        let look_from = look_from.max(looked_at_from).max(end.saturating_sub(WINDOW_MAX));
+        file.write(store, Reservation { look_from, end, run, clean: false })?;
         let mut state = self.state.lock();
         state.end = end;
-        state.look_from = look_from;
+        state.look_from = look_from.max(state.looked_at_from);
         state.generation = file.generation();
         Ok(())
     }
@@ -149,7 +157,7 @@ impl Numbers {
         let next = state.next;
         let noted = file.current();
         if !noted.clean || noted.end != next {
-            file.write(store, Reservation { look_from: next, end: next, boot: self.boot, clean: true })?;
+            file.write(store, Reservation { look_from: next, end: next, run: state.run, clean: true })?;
         }
         state.end = next;
         state.look_from = next;
@@ -181,10 +189,27 @@ impl Numbers {
 
     /// The numbers among which objects may stand that were created and never handed out.
     ///
-    /// Only after a crash of the process: after one of the machine an object's tag may be lost while the
+    /// Only after a crash of the process: after one of the machine, or of the file system below, an object's tag may be lost while the
     /// commit that names it survived, so that an untagged object may be somebody's. Those are left to `gc`.
     pub fn unsettled(&self) -> Option<Range<u64>> {
         self.state.lock().unsettled.clone()
+    }
+
+    /// Whether the file system below was mounted anew since the reservations were read, or may have been.
+    pub fn is_of_another_run(&self, store: &dyn BackingStore) -> bool {
+        let run = run_id(self.boot, store.mount());
+        let state = self.state.lock();
+        state.loaded && (run != state.run || run.is_nil())
+    }
+
+    /// It was: numbering goes on in a block of this run, and what was made before is not looked at any more.
+    pub fn begin_run(&self, store: &dyn BackingStore) {
+        let run = run_id(self.boot, store.mount());
+        let mut state = self.state.lock();
+        let end = state.end;
+        (state.next, state.look_from, state.looked_at_from) = (end, end, end);
+        state.unsettled = None;
+        state.run = run;
     }
 
     /// The window was looked at; `left`: there is something in it that may be nobody's.
@@ -231,8 +256,64 @@ fn raise(file: &mut ReservationFile, noted: PoolEnd, store: &dyn BackingStore) -
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
-    use crate::{DirectoryStore, reservation};
+    use crate::{DirectoryStore, FaultyStore, reservation};
+
+    const BOOT: Uuid = Uuid::from_u128(0xb007 << 64);
+
+    /// A store in a new directory, and the runs of its mount and of the next.
+    fn scratch() -> (tempfile::TempDir, FaultyStore, [Uuid; 2]) {
+        let directory = tempfile::tempdir().unwrap();
+        let store = FaultyStore::new(Arc::new(DirectoryStore::new(directory.path())));
+        store.attach(&mut |_| Ok(())).unwrap();
+        let mount = store.mount().unwrap();
+        (directory, store, [mount, mount + 1].map(|mount| run_id(BOOT, Some(mount))))
+    }
+
+    /// Reservations that say that `run` has died, read in `boot`.
+    fn after_a_death_in(run: Uuid, boot: Uuid, store: &FaultyStore) -> Numbers {
+        let _ = store.remove_file(crate::At::root(reservation::FILE));
+        ReservationFile::create(store, run).unwrap();
+        let died = Reservation { look_from: 5, end: 9, run, clean: false };
+        ReservationFile::open(store).unwrap().write(store, died).unwrap();
+        let numbers = Numbers::new(boot, Era::default());
+        assert!(!numbers.is_of_another_run(store), "nothing is known yet");
+        numbers.load(store).unwrap();
+        numbers
+    }
+
+    #[test]
+    fn only_what_died_in_this_run_is_looked_at() {
+        let (_directory, store, [here, next]) = scratch();
+        let window = |written, boot| after_a_death_in(written, boot, &store).unsettled();
+        // An earlier cofs noted the boot alone: it may be of another run.
+        for (written, expected) in [(here, Some(5..9)), (next, None), (BOOT, None), (Uuid::nil(), None)] {
+            assert_eq!(window(written, BOOT), expected, "{written}");
+        }
+        assert_eq!(window(Uuid::nil(), Uuid::nil()), None, "it is not known which run this is");
+        store.mount_anew();
+        assert_eq!((window(here, BOOT), window(next, BOOT)), (None, Some(5..9)));
+    }
+
+    #[test]
+    fn what_was_made_before_the_run_changed_is_never_looked_at() {
+        let (_directory, store, [here, next]) = scratch();
+        let numbers = after_a_death_in(here, BOOT, &store);
+        let take = || numbers.take(&store, &|| Some(6)).unwrap();
+        assert_eq!(take(), 9);
+        assert_eq!(ReservationFile::look(&store).unwrap().look_from, 5);
+        assert!(!numbers.is_of_another_run(&store));
+        store.mount_anew();
+        assert!(numbers.is_of_another_run(&store));
+        numbers.begin_run(&store);
+        assert!(!numbers.is_of_another_run(&store) && numbers.unsettled().is_none());
+        let first = take();
+        assert!(first > 9);
+        let found = ReservationFile::look(&store).unwrap();
+        assert_eq!((found.look_from, found.run), (first, next));
+    }
 
     #[test]
     fn no_number_is_given_out_twice_though_older_reservations_are_put_back() {

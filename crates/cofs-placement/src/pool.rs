@@ -122,10 +122,26 @@ impl Pool {
             Look::Reattached => {
                 self.era.end();
                 self.free.forget();
+                self.begin_run_if_another();
             }
             Look::Same => {}
         }
         Ok(())
+    }
+
+    /// Whether the file system below was mounted anew, after it had failed perhaps, without what was not synced: then a crash would find none of
+    /// what is ready, and looks at nothing of before.
+    fn begin_run_if_another(&self) -> bool {
+        let another = self.numbers.is_of_another_run(&*self.store);
+        if another {
+            // First: what gets a number of this run is made in this run.
+            self.era.end();
+            self.numbers.begin_run(&*self.store);
+            while let Some(object) = self.ready.pop_newest() {
+                self.remove_later(object.sequence);
+            }
+        }
+        another
     }
 
     /// Makes `call`, an operation below, and once more where it meets what is of no use any more (see [`Era`]), which is opened anew then.

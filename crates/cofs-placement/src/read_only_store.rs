@@ -94,6 +94,10 @@ impl BackingStore for ReadOnlyStore {
         self.inner.space()
     }
 
+    fn mount(&self) -> Option<u64> {
+        self.inner.mount()
+    }
+
     /// Nothing was written. (syncfs(2) would wait for what others have.)
     fn sync_all(&self) -> io::Result<()> {
         Ok(())

@@ -5,7 +5,7 @@
 //! slots, written in turn: a write that is torn leaves the other slot as it was.
 //!
 //! A slot's 64 bytes, little-endian: magic `cofsrsv\x01`, generation, first number to look at after a
-//! crash, end (the first number that was never reserved), boot id of the writing machine (16 bytes), 1 if
+//! crash, end (the first number that was never reserved), id of the writing run (16 bytes), 1 if
 //! the pool was closed cleanly, SipHash-1-3 (key 0) of the 56 bytes before.
 
 use std::{fs::File, hash::Hasher, io, os::unix::fs::FileExt};
@@ -32,8 +32,8 @@ pub struct Reservation {
     pub look_from: u64,
     /// The first number that was never reserved.
     pub end: u64,
-    /// The boot in which it was written: a crash of the machine, unlike one of the process, may lose tags.
-    pub boot: Uuid,
+    /// The [run](crate::boot::run_id) in which it was written: what ends that, unlike a crash of the process, may lose tags.
+    pub run: Uuid,
     pub clean: bool,
 }
 
@@ -55,9 +55,9 @@ pub struct ReservationFile {
 
 impl ReservationFile {
     /// Makes the file of a new pool, durable but for its name.
-    pub fn create(store: &dyn BackingStore, boot: Uuid) -> io::Result<()> {
+    pub fn create(store: &dyn BackingStore, run: Uuid) -> io::Result<()> {
         let file = store.open(At::root(FILE), OpenMode::CreateNew)?;
-        let current = Reservation { look_from: FIRST, end: FIRST, boot, clean: true };
+        let current = Reservation { look_from: FIRST, end: FIRST, run, clean: true };
         Self { file, generation: 0, current }.write(store, current)
     }
 
@@ -160,7 +160,7 @@ fn encode(generation: u64, reservation: &Reservation) -> [u8; SLOT_BYTES] {
     bytes[8..16].copy_from_slice(&generation.to_le_bytes());
     bytes[16..24].copy_from_slice(&reservation.look_from.to_le_bytes());
     bytes[24..32].copy_from_slice(&reservation.end.to_le_bytes());
-    bytes[32..48].copy_from_slice(reservation.boot.as_bytes());
+    bytes[32..48].copy_from_slice(reservation.run.as_bytes());
     bytes[48..56].copy_from_slice(&u64::from(reservation.clean).to_le_bytes());
     let sum = checksum(&bytes[..56]);
     bytes[56..].copy_from_slice(&sum.to_le_bytes());
@@ -173,13 +173,13 @@ fn decode(bytes: &[u8; SLOT_BYTES]) -> Option<(u64, Reservation)> {
         return None;
     }
     let (look_from, end) = (word(16)?, word(24)?);
-    let boot = Uuid::from_slice(bytes.get(32..48)?).ok()?;
+    let run = Uuid::from_slice(bytes.get(32..48)?).ok()?;
     let clean = match word(48)? {
         0 => false,
         1 => true,
         _ => return None,
     };
-    (look_from <= end && end < 1 << 48).then_some((word(8)?, Reservation { look_from, end, boot, clean }))
+    (look_from <= end && end < 1 << 48).then_some((word(8)?, Reservation { look_from, end, run, clean }))
 }
 
 #[cfg(test)]
@@ -197,7 +197,7 @@ mod tests {
     }
 
     fn reservation(end: u64) -> Reservation {
-        Reservation { look_from: end / 2, end, boot: Uuid::from_u128(9), clean: false }
+        Reservation { look_from: end / 2, end, run: Uuid::from_u128(9), clean: false }
     }
 
     #[test]
@@ -257,8 +257,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_slot_reads_back(generation: u64, end in 0u64..1 << 48, clean: bool, boot: u128) {
-            let written = Reservation { look_from: end / 3, end, boot: Uuid::from_u128(boot), clean };
+        fn a_slot_reads_back(generation: u64, end in 0u64..1 << 48, clean: bool, run: u128) {
+            let written = Reservation { look_from: end / 3, end, run: Uuid::from_u128(run), clean };
             prop_assert_eq!(decode(&encode(generation, &written)), Some((generation, written)));
         }
 

@@ -120,6 +120,8 @@ pub trait BackingStore: Send + Sync + 'static {
         visit: &mut dyn FnMut(&[u8], EntryKind) -> io::Result<()>,
     ) -> io::Result<()>;
     fn space(&self) -> io::Result<Space>;
+    /// The number of the mount that the root stands in, which no other has in this run of the machine. `None`: it is not known. Does not wait.
+    fn mount(&self) -> Option<u64>;
     /// syncfs(2) of the file system that holds the root.
     fn sync_all(&self) -> io::Result<()>;
 }

@@ -3,10 +3,14 @@
 
 mod common;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
-use cofs_types::ObjectId;
-use common::{BOOT, POOL, World, crash, entries_per_directory, eventually, id, ino, scan};
+use cofs_placement::{Fault, Operation, Placement};
+use cofs_types::{ObjectId, limits::POOL_PROBE_INTERVAL};
+use common::{BOOT, EIO, POOL, World, crash, entries_per_directory, eventually, id, ino, scan};
 use proptest::prelude::*;
 use uuid::Uuid;
 
@@ -76,6 +80,76 @@ fn a_crash_of_the_machine_leaves_untagged_objects_to_the_collector() {
     placement.start_filler();
     eventually("the filler has run", || placement.space()[0].ready >= 16);
     assert!(placement.take(ino(1)).unwrap().id.sequence() <= 40);
+}
+
+/// What a file system that failed may lose, though the metadata name these objects.
+fn lose_tags(placement: &Placement, taken: &[ObjectId]) {
+    for id in taken {
+        let path = placement.object_path(*id).unwrap();
+        rustix::fs::removexattr(path, "user.cofs.ino").unwrap();
+    }
+}
+
+fn take_many(placement: &Arc<Placement>) -> Vec<ObjectId> {
+    placement.start_filler();
+    eventually("the filler has run", || placement.space()[0].ready >= 16);
+    (100..160).map(|number| placement.take(ino(number)).unwrap().id).collect()
+}
+
+#[test]
+fn a_file_system_that_failed_and_was_mounted_anew_has_lost_tags_too() {
+    for anew in [false, true] {
+        let world = World::new(1);
+        let placement = world.open();
+        placement.fill_now(POOL, 40).unwrap();
+        let taken: Vec<_> = (1..=10).map(|number| placement.take(ino(number)).unwrap().id).collect();
+        lose_tags(&placement, &taken);
+        crash(placement);
+        if anew {
+            world.faulty().mount_anew();
+        }
+        let again = take_many(&world.open());
+        // Control: had nothing failed, untagged ones would be nobody's.
+        assert_eq!(again.iter().any(|id| taken.contains(id)), !anew, "{again:?}");
+    }
+}
+
+#[test]
+fn what_was_handed_out_before_a_file_system_was_mounted_anew_is_not_looked_at_after_a_further_crash() {
+    let world = World::new(1);
+    let placement = world.open();
+    placement.fill_now(POOL, 40).unwrap();
+    let taken: Vec<_> = (11..=20).map(|number| placement.take(ino(number)).unwrap().id).collect();
+    world.faulty().mount_anew();
+    std::thread::sleep(POOL_PROBE_INTERVAL);
+    // The object, and the pool's identity through the root that was held.
+    world.faulty().inject(Fault::new(&[Operation::Open], EIO).times(2));
+    assert!(placement.open_object(taken[0], false).is_err());
+    assert_eq!(world.faulty().injected(), 2);
+    lose_tags(&placement, &taken);
+    assert_eq!(placement.space()[0].ready, 0);
+    let more = placement.take(ino(21)).unwrap().id;
+    assert!(more.sequence() > 40);
+    crash(placement);
+    let placement = world.open();
+    let again = take_many(&placement);
+    assert!(again.iter().all(|id| id.sequence() > 40 && *id != more), "{again:?}");
+    assert_eq!(placement.left_behind().len(), 1, "what was taken since is told of");
+}
+
+#[test]
+fn a_file_system_that_fails_while_its_objects_are_looked_at_has_them_left_alone() {
+    let world = World::new(1);
+    let placement = world.open();
+    placement.fill_now(POOL, 40).unwrap();
+    crash(placement);
+    world.faulty().hang_at(&[Operation::List]);
+    let placement = world.open();
+    placement.start_filler();
+    eventually("they are looked at", || world.faulty().hanging() > 0);
+    world.faulty().mount_anew();
+    world.faulty().resume();
+    assert!(take_many(&placement).iter().all(|id| id.sequence() > 40));
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! After a crash of the process: what was created and never handed out is ready again, and what was handed
+//! After a crash of the process (and not of the machine, or of the file system below): what was created and never handed out is ready again, and what was handed
 //! out is told of, since the commit that was to name it may be missing.
 //!
 //! Only the last window of numbers is looked at, at most [`crate::numbers::WINDOW_MAX`] of them, in the
@@ -46,6 +46,10 @@ pub fn recover(pool: &Pool) -> FsResult<()> {
         found.ready.extend(more.ready);
         found.handed_out.extend(more.handed_out);
         number = number.next();
+    }
+    // What was found may be what is left of a file system that failed meanwhile.
+    if pool.begin_run_if_another() {
+        return Ok(());
     }
     tracing::debug!(pool = pool.config.id.0, objects = found.ready.len(), "taken up after a crash");
     let left = |(sequence, owner)| Ok(LeftBehind { object: pool.object_id(sequence)?, owner });
