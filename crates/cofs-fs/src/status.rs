@@ -1,5 +1,7 @@
 //! What `cofs.info` and `cofs.status` tell: JSON, for the command line.
 
+use std::path::Path;
+
 use bytes::Bytes;
 use cofs_metadata::{EngineHealth, EngineStats, MetadataDriver};
 use cofs_placement::{PoolHealth, PoolSpace};
@@ -60,7 +62,7 @@ impl<M: MetadataDriver> Cofs<M> {
             "open_files": self.opens.len(),
             "inherited_files": self.inherited.len(),
             "mount": *self.report.lock(),
-            "pools": self.placement.space().iter().map(pool_status).collect::<Vec<_>>(),
+            "pools": self.placement.space().iter().map(|pool| self.pool_status(pool)).collect::<Vec<_>>(),
             "engine": engine_status(&engine),
             "caches": {
                 "idle_objects": self.idle.len(),
@@ -71,6 +73,10 @@ impl<M: MetadataDriver> Cofs<M> {
             "recovered": self.recovered,
         });
         to_bytes(&status)
+    }
+
+    fn pool_status(&self, pool: &PoolSpace) -> Value {
+        pool_status(pool, self.placement.pool_path(pool.id).unwrap_or(Path::new("")))
     }
 }
 
@@ -97,10 +103,11 @@ fn engine_status(engine: &EngineStats) -> Value {
     })
 }
 
-fn pool_status(pool: &PoolSpace) -> Value {
+fn pool_status(pool: &PoolSpace, directory: &Path) -> Value {
     let (health, why) = match (&pool.health, pool.silent, &pool.damage) {
         (PoolHealth::Failed { why, advice, .. }, ..) => {
-            ("failed", Some(advice.map_or_else(|| why.clone(), |advice| format!("{why}; {advice}"))))
+            const AGAIN: &str = "mend that, or mount its file system there: it is tried again by itself";
+            ("failed", Some(format!("{}: {why}; {}", directory.display(), advice.unwrap_or(AGAIN))))
         }
         (_, Some(silent), _) => ("silent", Some(format!("has not answered for {} s", silent.as_secs()))),
         (.., Some(damage)) => ("damaged", Some(damage.clone())),
@@ -143,4 +150,33 @@ const fn kind_name(kind: FileKind) -> &'static str {
 
 fn to_bytes(value: &Value) -> FsResult<Bytes> {
     serde_json::to_vec(value).map(Bytes::from).map_err(|error| FsError::corrupt(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use cofs_placement::{Space, Tier};
+    use cofs_types::PoolId;
+
+    use super::*;
+
+    #[test]
+    fn a_failed_pool_is_told_with_its_directory_and_what_to_do() {
+        let told = |advice| {
+            let why = "cofs-pool.toml is not there (not mounted?)".to_owned();
+            let pool = PoolSpace {
+                id: PoolId(1),
+                name: "disk".to_owned(),
+                tier: Tier::Disk,
+                health: PoolHealth::Failed { errno: 5, why, advice },
+                silent: None,
+                damage: None,
+                space: Space::default(),
+                ready: 0,
+            };
+            pool_status(&pool, Path::new("/mnt/disk"))["why"].as_str().map(str::to_owned).unwrap()
+        };
+        let what = "/mnt/disk: cofs-pool.toml is not there (not mounted?); ";
+        assert_eq!(told(Some("do this")), format!("{what}do this"));
+        assert!(told(None).starts_with(what) && told(None).contains("mount its file system there"));
+    }
 }
