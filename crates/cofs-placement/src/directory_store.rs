@@ -146,8 +146,8 @@ impl BackingStore for DirectoryStore {
         let flags = OFlags::CLOEXEC
             | OFlags::NOFOLLOW
             | match mode {
-                OpenMode::Read => OFlags::RDONLY,
-                OpenMode::Look => OFlags::RDONLY | OFlags::NONBLOCK,
+                // A FIFO in its place would be waited for.
+                OpenMode::Read | OpenMode::Look => OFlags::RDONLY | OFlags::NONBLOCK,
                 OpenMode::ReadWrite => OFlags::RDWR,
                 OpenMode::CreateNew => OFlags::RDWR | OFlags::CREATE | OFlags::EXCL,
                 OpenMode::Directory => OFlags::RDONLY | OFlags::DIRECTORY,
@@ -157,6 +157,10 @@ impl BackingStore for DirectoryStore {
             _ => open_what_is_there(directory, path, flags),
         };
         let file = self.resolve(at, open)?;
+        if mode == OpenMode::Read {
+            // File systems that keep files elsewhere (tapes) answer EAGAIN instead of bringing them.
+            fs::fcntl_setfl(&file, OFlags::empty())?;
+        }
         leave_no_access_times(&file);
         Ok(File::from(file))
     }

@@ -196,6 +196,9 @@ impl Pool {
         self.run("open an object", || {
             let since = self.era.now();
             let (file, unsettled) = self.open_below(id.sequence(), mode)?;
+            if !file.metadata()?.is_file() {
+                return Err(io::Error::new(io::ErrorKind::InvalidData, "an object is no regular file"));
+            }
             Ok(ObjectFile::new(id, write, file, Arc::clone(&self.store), unsettled, since))
         })
     }

@@ -209,6 +209,11 @@ fn what_stands_in_the_place_of_an_object_is_not_waited_for() {
     assert_eq!(found[&taken.id.sequence()].owner, Some(ino(1)));
     assert_eq!(foreign, [victim.strip_prefix(world.directory()).unwrap()]);
 
+    for write in [false, true] {
+        let opened = placement.open_object(id(taken.id.sequence() + 2), write);
+        assert!(matches!(opened, Err(FsError::Corrupt(_))), "{write}");
+    }
+
     fifo(&directory.join("owners"));
     let told = placement.scan(POOL, &mut |_| Ok(())).unwrap_err();
     assert!(told.to_string().contains("it is no regular file"), "{told}");

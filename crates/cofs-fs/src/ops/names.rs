@@ -48,10 +48,6 @@ impl<M: MetadataDriver> Cofs<M> {
         let answer = here_or_waiting!(self.metadata.link(&ctx.credentials, ino, parent, name))?;
         failpoint("fs.link.committed");
         self.opens.mark_linked(ino);
-        if answer.value.writing {
-            // A last close between the two found no name, and left it at that.
-            self.settle_left(ino).await;
-        }
         self.entry_of(answer).await
     }
 }
