@@ -41,13 +41,27 @@ fuzz_target!(|records: Vec<Record>| {
         let mut key = vec![0, 0, tag];
         key.extend_from_slice(&u64::from(record.number).to_be_bytes());
         key.extend_from_slice(&record.rest);
-        Change::put(key, record.value.clone())
+        let mut value = record.value.clone();
+        // Most are of the version that is known.
+        if let Some(version) = value.first_mut().filter(|_| record.tag < 0xe0) {
+            *version = 1;
+        }
+        Change::put(key, value)
     });
     let batch = Batch { changes: changes.collect(), ..Batch::default() };
     engine.commit(&batch).expect("memory takes it");
     look(&engine);
     for _ in 0..20 {
-        let found = Checker::new(&*engine).check().expect("the header is whole");
+        let found = match Checker::new(&*engine).check() {
+            Ok(found) => found,
+            Err(error) => {
+                let is_newer = |record: &Record| {
+                    record.tag >= 0xe0 && record.value.first().is_some_and(|version| *version > 1)
+                };
+                assert!(records.iter().any(is_newer), "the header is whole: {error}");
+                return look(&engine);
+            }
+        };
         if found.problems.is_empty() {
             look(&engine);
             return;
