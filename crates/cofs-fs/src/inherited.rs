@@ -131,14 +131,15 @@ impl<M: MetadataDriver> Cofs<M> {
         Ok(self.inherited.put(inode.ino, Hold::Joined))
     }
 
-    /// One of an earlier life's closes. There may be more: what the file has become is told now, and it stays open.
+    /// One of an earlier life's closes. There may be more: what the file has become is told now, and it stays open, and in the open-for-writing set, as somebody's
+    /// bytes may be on their way to its object.
     pub(crate) async fn release_inherited(&self, ino: InodeId, handle: HandleId) -> FsResult<()> {
         let Some(inode) = self.opens.get(ino).filter(|_| Handle::from_id(handle).writes()) else {
             return Ok(());
         };
         let mut state = inode.exclusive().await;
         if state.opens > 0 && state.writers == 0 && state.writing.is_some() && !self.opens.is_unlinked(ino) {
-            return self.settle(ino, &mut state, true).await;
+            return self.settle(ino, &mut state, false).await;
         }
         Ok(())
     }

@@ -227,8 +227,9 @@ impl<M: MetadataDriver> Cofs<M> {
     /// Nobody opens it again, unless it is held: then its size and times go the way of all. Else no commit is due, and
     /// those that the object tells are for who has it in another way (`O_PATH`).
     async fn leave_unlinked(&self, ino: InodeId, state: &mut State) -> FsResult<()> {
-        if state.writing.is_some() && (self.lingering.has(ino) || self.inherited.has(ino)) {
-            return self.settle(ino, state, true).await;
+        let inherited = self.inherited.has(ino);
+        if state.writing.is_some() && (inherited || self.lingering.has(ino)) {
+            return self.settle(ino, state, !inherited).await;
         }
         if state.object_tells()
             && self.ghosts.get(ino).is_some()
@@ -249,7 +250,9 @@ impl<M: MetadataDriver> Cofs<M> {
             return Ok(());
         }
         if state.writing.is_some() {
-            return self.settle(inode.ino, state, true).await;
+            // Who has it open since an earlier life counts as no writer, and may be one: his bytes may be on their way to the object.
+            let leave = state.opens == 0 || !self.inherited.has(inode.ino);
+            return self.settle(inode.ino, state, leave).await;
         }
         if state.opens == 0 {
             return self.record_access(inode.ino, state).await;
