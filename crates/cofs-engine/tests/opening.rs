@@ -543,3 +543,19 @@ fn figures_are_there() {
     assert!(stats.disk_bytes > 25_000 && stats.memory_bytes > 10_000, "{stats:?}");
     assert!(stats.keys_estimate == 50 && stats.cache_hits >= 1 && stats.cache_misses >= 1, "{stats:?}");
 }
+
+#[test]
+fn a_bit_that_flipped_in_the_journal_since_the_close_is_told() {
+    let directory = store();
+    let journal = directory.path().join("journal-0");
+    let whole = fs::read(&journal).unwrap();
+    let mut flipped = whole.clone();
+    flipped[75] ^= 1;
+    fs::write(&journal, flipped).unwrap();
+    for read_only in [true, false] {
+        let options = EmbeddedOptions { read_only, ..options(directory.path()) };
+        refused(&options, Errno::UCLEAN, "is damaged at byte 64");
+    }
+    fs::write(&journal, whole).unwrap();
+    assert!(open(directory.path()).get(b"k").unwrap().is_some());
+}

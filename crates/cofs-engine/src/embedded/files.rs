@@ -12,11 +12,12 @@ use super::{
 
 const IDENTITY: &str = "IDENTITY";
 const OPTIONS: &str = "OPTIONS-";
-const WHOLE: [&str; 9] = [
+const WHOLE: [&str; 10] = [
     MARKER,
     MARKER_NEW,
     CURRENT,
     manifest::NOTE,
+    intake::END_NAME,
     reserve::NAME,
     reserve::OPENING_NAME,
     IDENTITY,

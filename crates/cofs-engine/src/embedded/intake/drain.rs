@@ -92,6 +92,7 @@ impl Drop for Drain {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
+        self.intake.note_end();
     }
 }
 

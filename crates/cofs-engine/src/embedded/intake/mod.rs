@@ -16,6 +16,7 @@
 //! - order of locks: the turn, `writer`, `work`, `layers`, a memtable, its scans.
 
 mod drain;
+mod end;
 mod entries;
 mod filter;
 mod mapping;
@@ -59,6 +60,7 @@ use self::{
 };
 pub(super) use self::{
     drain::{Drain, THREAD as DRAIN_THREAD},
+    end::NAME as END_NAME,
     memtable::Memtable,
     segment::NAME_PREFIX,
 };

@@ -17,6 +17,7 @@ use rustix::io::Errno;
 
 use super::{
     Layer,
+    end::End,
     memtable::Memtable,
     record::Record,
     segment::{self, Header, Segment, Tail},
@@ -71,7 +72,7 @@ fn segments(directory: &Path) -> Result<(Vec<(u32, Header)>, Vec<u32>), EngineEr
 }
 
 /// Reads the journal; changes nothing. Errors: those of reading; EUCLEAN where a segment is missing that the
-/// next one follows.
+/// next one follows, or records that were there when the store was closed.
 pub(super) fn read(directory: &Path, write: bool, keys: KeyShape) -> Result<Found, EngineError> {
     let reading = |error: io::Error| failed("reading", directory, &error);
     let (mut used, mut free) = segments(directory)?;
@@ -84,6 +85,7 @@ pub(super) fn read(directory: &Path, write: bool, keys: KeyShape) -> Result<Foun
     check_chain(directory, &live)?;
     let (live, void) = without_doubles(directory, &live)?;
     let mut found = Found { newest: newest.generation, void, free, slots, ..Found::default() };
+    let end = End::noted(directory);
     let mut whole = true;
     for (slot, header) in live {
         if !whole {
@@ -96,6 +98,9 @@ pub(super) fn read(directory: &Path, write: bool, keys: KeyShape) -> Result<Foun
         let memtable = Memtable::of_segment(bytes.min(SEGMENT_BYTES_EXPECTED), keys);
         let replayed = segment.replay(|changes| memtable.replay(changes)).map_err(reading)?;
         whole = replayed.ended;
+        if end.is_some_and(|end| end.is_missed_in(header.generation, replayed.commits, replayed.ended)) {
+            return Err(damaged(directory, slot, replayed.at));
+        }
         found.unended = (!whole).then_some(Tail { at: replayed.at, records: replayed.commits });
         found.layers.push(Layer::new(segment, memtable));
     }
@@ -135,6 +140,15 @@ fn without_doubles(
         );
     }
     Ok((single, others))
+}
+
+fn damaged(directory: &Path, slot: u32, at: u64) -> EngineError {
+    let path = segment::path(directory, slot);
+    let text = format!(
+        "the metadata's journal {} is damaged at byte {at}: what stood there when it was closed is not whole",
+        path.display()
+    );
+    from_errno(text, Errno::UCLEAN).advise("put a copy back, or load a dump into a new volume")
 }
 
 /// Every segment that counts must be there, and what each of them follows.

@@ -18,6 +18,7 @@ use super::{
 };
 use crate::embedded::reserve;
 
+mod damaged;
 mod failing;
 mod forged;
 mod together;
@@ -79,7 +80,7 @@ impl World {
     fn files(&self) -> Vec<PathBuf> {
         let mut files: Vec<_> =
             fs::read_dir(self.directory.path()).unwrap().map(|file| file.unwrap().path()).collect();
-        files.retain(|file| !file.file_name().is_some_and(reserve::is_its));
+        files.retain(|file| !file.file_name().is_some_and(|name| reserve::is_its(name) || name == END_NAME));
         files.sort();
         files
     }
