@@ -168,7 +168,7 @@ impl Drop for Mapping {
 }
 
 /// ext2, ext3, ext4; XFS; tmpfs.
-fn writes_in_place(file: &File) -> bool {
+pub(super) fn writes_in_place(file: &File) -> bool {
     const KNOWN: [u32; 3] = [0xef53, 0x5846_5342, 0x0102_1994];
     rustix::fs::fstatfs(file).is_ok_and(|fs| KNOWN.contains(&(fs.f_type as u32)))
 }

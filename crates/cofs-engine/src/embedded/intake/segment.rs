@@ -33,7 +33,7 @@ use rustix::{
 use crate::open_regular;
 
 use super::{
-    mapping::Mapping,
+    mapping::{Mapping, writes_in_place},
     record::{self, Claim, Found, Logged, Place, Record},
 };
 
@@ -386,15 +386,28 @@ impl Segment {
         self.file.sync_data()
     }
 
-    /// Writes all up to `tail`, which stands in the file for who reads it, if it is whole still.
+    /// Writes all up to `tail`, which stands in the file for who reads it, if it is whole still. Where that takes space, which there may be none of, it is read
+    /// once more instead, as the file system below has it.
     fn write_again(&self, tail: Tail) -> io::Result<()> {
+        let bytes = self.whole_up_to(tail)?;
+        if writes_in_place(&self.file) {
+            match self.file.write_all_at(&bytes, 0) {
+                Err(error) if is_full(&error) => {}
+                written => return written,
+            }
+        }
+        self.file.sync_data()?;
+        fadvise(&self.file, 0, None, Advice::DontNeed)?;
+        self.whole_up_to(tail).map(drop)
+    }
+
+    /// Errors: EIO if it is not whole any more.
+    fn whole_up_to(&self, tail: Tail) -> io::Result<Vec<u8>> {
         let mut bytes = vec![0; usize::try_from(tail.at).map_err(|_| io::ErrorKind::OutOfMemory)?];
         let read = read_all_at(&self.file, 0, &mut bytes)?;
         let (found, _) = self.read_records(&bytes[..read], Tail::default(), drop);
-        if found.records < tail.records || Header::decode(&bytes) != Some(self.header) {
-            return Err(Errno::IO.into());
-        }
-        self.file.write_all_at(&bytes, 0)
+        let whole = found.records >= tail.records && Header::decode(&bytes) == Some(self.header);
+        if whole { Ok(bytes) } else { Err(Errno::IO.into()) }
     }
 
     /// The same for a segment that is ended: once.
@@ -420,6 +433,10 @@ impl Default for Tail {
     fn default() -> Self {
         Self { at: RECORDS_AT, records: 0 }
     }
+}
+
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
 /// Whether a write to `file` may fail because of what earlier ones left to be sent, of which no sync tells then: an NFS client's (`nfs_file_write` in Linux).

