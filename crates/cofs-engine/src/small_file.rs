@@ -2,7 +2,7 @@
 
 use std::{
     fs::File,
-    io::{self, Read},
+    io::{self, Read, Write},
     os::unix::fs::{FileTypeExt, OpenOptionsExt},
     path::Path,
 };
@@ -24,6 +24,13 @@ pub fn read_small(path: &Path, bytes_max: u64) -> io::Result<String> {
 pub fn open_regular(path: &Path) -> io::Result<File> {
     let flags = OFlags::NONBLOCK.bits().cast_signed();
     regular(File::options().read(true).custom_flags(flags).open(path)?)
+}
+
+/// Writes a file whose loss does not matter. (A FIFO in its place would be waited for otherwise.)
+pub(crate) fn write_note(path: &Path, text: &str) -> io::Result<()> {
+    let mut options = File::options();
+    options.write(true).create(true).truncate(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed());
+    options.open(path)?.write_all(text.as_bytes())
 }
 
 /// `file`, if it is regular. Errors: EISDIR for a directory, `InvalidData` for anything else.

@@ -10,16 +10,14 @@
 //! Of a manifest that is not there at all RocksDB would say that a file was not found, as it does of a store that was moved.
 
 use std::{
-    fs::File,
-    io::{self, Write},
-    os::unix::fs::OpenOptionsExt,
+    io,
     path::{Path, PathBuf},
 };
 
-use rustix::{fs::OFlags, io::Errno};
+use rustix::io::Errno;
 
 use super::error::{from_errno, from_io};
-use crate::{EngineError, open_regular, read_small};
+use crate::{EngineError, open_regular, read_small, small_file::write_note};
 
 /// RocksDB's pointer to its manifest: there once, and as long as, a database is.
 pub(super) const CURRENT: &str = "CURRENT";
@@ -41,11 +39,7 @@ impl Drop for NotesLength {
 fn note(directory: &Path) -> io::Result<()> {
     let name = name(directory)?;
     let bytes = length(directory, &name)?;
-    let mut options = File::options();
-    // A FIFO in its place would be waited for.
-    let options =
-        options.write(true).create(true).truncate(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed());
-    options.open(directory.join(NOTE))?.write_all(format!("{name} {bytes}\n").as_bytes())
+    write_note(&directory.join(NOTE), &format!("{name} {bytes}\n"))
 }
 
 /// The manifest that is in use.

@@ -4,17 +4,10 @@
 //! and all behind it would be gone without a word. So a store that is closed in order notes its end, once that is synced: what is noted stays true, of the
 //! segment of that generation and of those before it. A note that is missing or not whole says nothing.
 
-use std::{
-    fs::File,
-    io::{self, Write},
-    os::unix::fs::OpenOptionsExt,
-    path::Path,
-};
-
-use rustix::fs::OFlags;
+use std::{io, path::Path};
 
 use super::Intake;
-use crate::read_small;
+use crate::{read_small, small_file::write_note};
 
 pub(in crate::embedded) const NAME: &str = "end-of-journal";
 const BYTES_MAX: u64 = 64;
@@ -29,15 +22,8 @@ pub(super) struct End {
 impl End {
     /// All that it tells of must be on stable storage.
     pub(super) fn note(self, directory: &Path) -> io::Result<()> {
-        let mut options = File::options();
-        // A FIFO in its place would be waited for.
-        let options = options
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .custom_flags(OFlags::NONBLOCK.bits().cast_signed());
         let Self { generation, records } = self;
-        options.open(directory.join(NAME))?.write_all(format!("{generation} {records}\n").as_bytes())
+        write_note(&directory.join(NAME), &format!("{generation} {records}\n"))
     }
 
     pub(super) fn noted(directory: &Path) -> Option<Self> {

@@ -55,14 +55,11 @@ fn what_is_no_longer_there_cannot_be_synced() {
     assert!(intake.poison.get().is_some());
 }
 
-/// A file that ends within a mapping fails stores as a disk does.
-#[test]
-fn a_store_that_failed_leaves_no_record_and_those_after_it_go_by_calls() {
-    let world = World::new();
+/// A commit, and one that failed after it, as on a disk that takes no more: its file ends within the mapping. `None`: nothing is mapped here.
+fn failed_store(world: &World) -> Option<(Intake, fs::File)> {
     let intake = world.open();
-    let layer = intake.layers.read()[0].clone();
-    if !layer.segment.is_mapped() {
-        return; // another file system is below
+    if !intake.layers.read()[0].segment.is_mapped() {
+        return None; // another file system is below
     }
     commit(&intake, 1);
     let file = fs::File::options().write(true).open(segment::path(world.directory.path(), 0)).unwrap();
@@ -71,29 +68,27 @@ fn a_store_that_failed_leaves_no_record_and_those_after_it_go_by_calls() {
     assert!(change(&intake, &[Change::delete(b"head"), large]).is_err());
     assert_eq!(prefix(&intake), 1);
     assert!(matches!(intake.health(), EngineHealth::Stuck(_)));
-    // What follows is shorter than what failed, and the disk is well again.
+    // The disk is well again.
     file.set_len(SEGMENT_BYTES).unwrap();
+    Some((intake, file))
+}
+
+#[test]
+fn after_a_store_that_failed_commits_go_on_by_calls() {
+    let world = World::new();
+    let Some((intake, _file)) = failed_store(&world) else { return };
+    // Shorter than what failed.
     commit(&intake, 2);
     assert!(matches!(intake.health(), EngineHealth::Healthy));
     drop(intake);
     assert_eq!(prefix(&world.open()), 2);
 }
 
-/// The disk takes nothing, but a record is whole in memory that it has: it must not come back.
 #[test]
 fn a_record_whose_store_failed_is_not_replayed() {
     let world = World::new();
-    let intake = world.open();
-    let layer = intake.layers.read()[0].clone();
-    if !layer.segment.is_mapped() {
-        return; // another file system is below
-    }
-    commit(&intake, 1);
-    let file = fs::File::options().write(true).open(segment::path(world.directory.path(), 0)).unwrap();
-    file.set_len(PAGE_BYTES as u64).unwrap();
-    assert!(change(&intake, &[Change::put(b"large", vec![7; 2 * PAGE_BYTES])]).is_err());
+    let Some((intake, _file)) = failed_store(&world) else { return };
     drop(intake);
-    file.set_len(SEGMENT_BYTES).unwrap();
     let intake = world.open();
     assert_eq!(prefix(&intake), 1);
     assert_eq!(intake.get(b"large"), None);
