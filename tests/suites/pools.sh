@@ -178,7 +178,20 @@ pools_read_only() {
     pools_mount
     pools_keep kept
     pools_heal again
+    pools_left_over
     pools_end again
+}
+
+# What was made ahead of need before the file system was mounted anew: as it may have lost tags that were not synced, nobody knows that it is nobody's, until all is
+# looked at.
+pools_left_over() {
+    local found
+    "$COFS" umount "$POOLED"
+    found=$("$COFS" fsck "$POOLED_STORE") || (($? == 4))
+    [[ $found = *' of 0 bytes belongs to no inode'* ]]
+    [[ -z $(grep '^wrong' <<<"$found" | grep -v ' of 0 bytes belongs to no inode') ]]
+    "$COFS" fsck --repair "$POOLED_STORE" || (($? == 1))
+    pools_mount
 }
 
 # A pool in a volume whose process is killed.
