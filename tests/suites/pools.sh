@@ -189,7 +189,7 @@ pools_left_over() {
     "$COFS" umount "$POOLED"
     found=$("$COFS" fsck "$POOLED_STORE") || (($? == 4))
     [[ $found = *' of 0 bytes belongs to no inode'* ]]
-    [[ -z $(grep '^wrong' <<<"$found" | grep -v ' of 0 bytes belongs to no inode') ]]
+    if grep '^wrong' <<<"$found" | grep -v ' of 0 bytes belongs to no inode'; then return 1; fi
     "$COFS" fsck --repair "$POOLED_STORE" || (($? == 1))
     pools_mount
 }
