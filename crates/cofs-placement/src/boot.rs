@@ -9,12 +9,12 @@ pub fn boot_id() -> Uuid {
 }
 
 /// The id of a run of a pool's file system: that of the boot, with the number of the `mount` in its last eight bytes (exclusive or). One that has
-/// failed (an aborted journal, a disk that was gone) is in use again only when it is mounted anew, without what was not synced. The nil id,
-/// which equals nothing, where either is not known.
+/// failed (an aborted journal, a disk that was gone) is in use again only when it is mounted anew, without what was not synced. Where the number of the mount is
+/// not known (before Linux 6.8) it is the boot alone, and such a file system is taken for what it was. The nil id, which equals nothing, where the boot is not known.
 pub fn run_id(boot: Uuid, mount: Option<u64>) -> Uuid {
     match mount {
         Some(mount) if !boot.is_nil() => Uuid::from_u128(boot.as_u128() ^ u128::from(mount)),
-        _ => Uuid::nil(),
+        _ => boot,
     }
 }
 
@@ -32,6 +32,7 @@ mod tests {
         runs.extend(boots);
         let distinct: std::collections::BTreeSet<_> = runs.iter().filter(|run| !run.is_nil()).collect();
         assert_eq!(distinct.len(), 8);
-        assert!(run_id(boots[0], None).is_nil() && run_id(Uuid::nil(), Some(1)).is_nil());
+        assert_eq!(run_id(boots[0], None), boots[0]);
+        assert!(run_id(Uuid::nil(), Some(1)).is_nil() && run_id(Uuid::nil(), None).is_nil());
     }
 }
