@@ -297,9 +297,12 @@ fn read(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
 
 /// pwrite(2) of what is not empty; at least one byte is written.
 fn write(file: &File, data: &[u8], offset: u64) -> io::Result<usize> {
-    match file.write_at(data, offset)? {
-        0 => Err(io::ErrorKind::WriteZero.into()),
-        count => Ok(count),
+    loop {
+        match file.write_at(data, offset) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            other => return other,
+        }
     }
 }
 
