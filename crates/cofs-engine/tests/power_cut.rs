@@ -131,7 +131,8 @@ fn a_torn_store_goes_on_and_can_be_cut_again() {
     let log = newest_log(left.path());
     let middle = (synced_bytes + length(&log)) / 2;
     tear(&log, middle, Tail::Garbage, &mut StdRng::seed_from_u64(2));
-    let first = {
+    // Copied while it is open: closed in order it would have noted its end.
+    let (first, left) = {
         let engine = open(left.path());
         let head = prefix(&engine);
         assert!((SYNCED_AT..COMMITS).contains(&head), "{head}");
@@ -139,7 +140,7 @@ fn a_torn_store_goes_on_and_can_be_cut_again() {
         make(&engine, head + 2);
         engine.sync().unwrap();
         make(&engine, head + 3);
-        head
+        (head, copy(left.path()))
     };
     // The old segment, torn in its middle, may still be there; the new one goes on from where it broke off.
     let log = newest_log(left.path());
