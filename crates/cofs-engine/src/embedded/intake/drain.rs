@@ -262,7 +262,7 @@ impl Intake {
             }
             // A file system without space for more files: the first two do. (One that was there stays: the newest
             // header may still count what stands in it.)
-            Err(_) if slot.new && slot.number >= SLOTS_MIN && self.is_removed(slot.number) => {
+            Err(_) if slot.new && slot.number >= SLOTS_MIN && self.could_take_away(slot.number) => {
                 work.slots = SLOTS
             }
             // Whatever of the header has reached the disk: it is written whole and synced by the next attempt, and nothing is
@@ -274,7 +274,7 @@ impl Intake {
     }
 
     /// Takes a file away that could not be made ready. As long as it is there it may claim to be the segment that it was to be.
-    fn is_removed(&self, slot: u32) -> bool {
+    fn could_take_away(&self, slot: u32) -> bool {
         match std::fs::remove_file(segment::path(&self.directory, slot)) {
             Err(error) => error.kind() == std::io::ErrorKind::NotFound,
             Ok(()) => true,
