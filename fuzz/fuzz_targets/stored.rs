@@ -83,5 +83,5 @@ fn look(engine: &Arc<dyn Engine>) {
         let _ = (ns.lookup(c, ino, name), ns.access(c, ino, 7), ns.getxattr(c, ino, xattr));
         let _ = (ns.inline_read(ino, 0, &mut buffer), ns.list(ino, 0, WithNodes::All, 99, &mut |_| true));
     }
-    let _ = (ns.writing_set(None, 99), ns.unlinked_set(None, 99), ns.reclaim_list(99));
+    let _ = (ns.writing_set(None, 99), ns.unsynced_set(None, 99), ns.unlinked_set(None, 99), ns.reclaim_list(99));
 }

@@ -16,8 +16,17 @@ use parking_lot::Mutex;
 
 use crate::{
     Entry, FaceAbilities, FsOptions, OpenTable, Passthrough, Recovered, Validity, blocking,
-    collector::Collector, ghosts::Ghosts, idle::IdleObjects, inherited::Inherited, learned::LearnedLayouts,
-    lingering::Lingering, listers::Listers, numbering::Numbering, pace::Pace, recovery,
+    closed::{Closed, ClosedFiles},
+    collector::Collector,
+    ghosts::Ghosts,
+    idle::IdleObjects,
+    inherited::Inherited,
+    learned::LearnedLayouts,
+    lingering::Lingering,
+    listers::Listers,
+    numbering::Numbering,
+    pace::Pace,
+    recovery,
     stale_pages::StalePages,
 };
 
@@ -47,6 +56,7 @@ pub struct Cofs<M: MetadataDriver> {
     pub(crate) stale_pages: StalePages,
     pub(crate) pace: Pace,
     pub(crate) collector: Collector,
+    pub(crate) closed: ClosedFiles,
     pub(crate) recovered: Recovered,
     pub(crate) started: Instant,
     /// How the mount stands, in the words of the mount command.
@@ -67,7 +77,8 @@ impl<M: MetadataDriver> Cofs<M> {
     pub fn open(parts: VolumeParts<M>) -> FsResult<Self> {
         let metadata = Arc::new(parts.metadata);
         let numbering = Numbering::open(metadata.as_ref(), &parts.placement, parts.options.read_only);
-        let (mut recovered, mut unlinked) = recovery::recover(metadata.as_ref(), &parts.placement)?;
+        let closed = Closed::default();
+        let (mut recovered, mut unlinked) = recovery::recover(metadata.as_ref(), &parts.placement, &closed)?;
         let inherited = Inherited::default();
         if parts.options.life > 0 {
             // Somebody may have them open: the kernel will tell when nobody does.
@@ -81,6 +92,7 @@ impl<M: MetadataDriver> Cofs<M> {
                 Collector::at_rest()
             }
         };
+        let closed = closed.serve(&metadata, &parts.placement, parts.options.read_only)?;
         Ok(Self {
             inline_max: metadata.options().inline_bytes_max.into(),
             metadata,
@@ -96,6 +108,7 @@ impl<M: MetadataDriver> Cofs<M> {
             learned: LearnedLayouts::new(),
             stale_pages: StalePages::default(),
             pace: Pace::new(),
+            closed,
             collector,
             recovered,
             started: Instant::now(),

@@ -8,6 +8,7 @@
 // never over `blocking()`: see the invariants of `open_inode`.
 #![allow(clippy::await_holding_lock)]
 
+mod closed;
 mod cofs;
 mod collector;
 mod face;

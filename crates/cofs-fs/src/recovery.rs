@@ -6,17 +6,19 @@
 
 use std::sync::Arc;
 
-use cofs_metadata::{MetadataDriver, Node, Settled};
+use cofs_metadata::{Leave, MetadataDriver, Node, Settled, Unsynced};
 use cofs_placement::Placement;
 use cofs_types::{FsError, FsResult, InodeId, Layout, ObjectId, failpoint, limits};
 
-use crate::run;
+use crate::{closed::Closed, run};
 
 /// What was repaired.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize)]
 pub struct Recovered {
     /// Files whose size and times were taken from their objects.
     pub settled: u64,
+    /// Files cut to what their objects have, because a power cut took the rest before it was synced.
+    pub shortened: u64,
     /// Files made empty, because a power cut took the object before anything in it was synced.
     pub emptied: u64,
     /// Files whose object could not be reached: they wait for the next start or `fsck`.
@@ -26,26 +28,24 @@ pub struct Recovered {
 }
 
 /// What was repaired, and the inodes that are to be released: at most [`limits::UNLINKED_KEPT_MAX`], the others wait for the
-/// next start.
+/// next start. `closed` is told of what waits for a sync.
 pub(crate) fn recover<M: MetadataDriver>(
     metadata: &M,
     placement: &Arc<Placement>,
+    closed: &Closed,
 ) -> FsResult<(Recovered, Vec<InodeId>)> {
     let mut recovered = Recovered::default();
     let mut after = None;
     loop {
         let batch = run(metadata.writing_set(after, limits::RECOVERY_BATCH))?.value;
         for &ino in &batch {
-            match settle(metadata, placement, ino)? {
-                Found::Settled => recovered.settled += 1,
-                Found::Emptied => recovered.emptied += 1,
-                Found::Unreachable => recovered.unreachable += 1,
-            }
+            recovered.count(settle(metadata, placement, closed, ino)?);
             failpoint("fs.recover.settled");
         }
         let Some(&last) = batch.last() else { break };
         after = Some(last);
     }
+    shorten(metadata, placement, closed, &mut recovered)?;
     let unlinked = run(metadata.unlinked_set(None, limits::UNLINKED_KEPT_MAX))?.value;
     recovered.released = unlinked.len() as u64;
     if recovered != Recovered::default() {
@@ -54,15 +54,109 @@ pub(crate) fn recover<M: MetadataDriver>(
     Ok((recovered, unlinked))
 }
 
+impl Recovered {
+    fn count(&mut self, found: Found) {
+        match found {
+            Found::Whole => {}
+            Found::Settled => self.settled += 1,
+            Found::Shortened => self.shortened += 1,
+            Found::Emptied => self.emptied += 1,
+            Found::Unreachable => self.unreachable += 1,
+        }
+    }
+}
+
+/// The files that were closed and not synced, where a power cut, or the failure of a pool's file system, may have taken of their
+/// bytes. After a crash of the process alone none is looked at: they wait for their sync as before.
+fn shorten<M: MetadataDriver>(
+    metadata: &M,
+    placement: &Placement,
+    closed: &Closed,
+    recovered: &mut Recovered,
+) -> FsResult<()> {
+    let mut after = None;
+    loop {
+        let batch = run(metadata.unsynced_set(after, limits::RECOVERY_BATCH))?.value;
+        for &(ino, unsynced) in &batch {
+            recovered.count(look_at_closed(metadata, placement, closed, ino, unsynced)?);
+            failpoint("fs.recover.settled");
+        }
+        let Some(&(last, _)) = batch.last() else { break };
+        after = Some(last);
+    }
+    if recovered.shortened > 0 {
+        let files = recovered.shortened;
+        tracing::warn!(
+            files,
+            "closed files whose last bytes a power cut took are as long as what is left of them"
+        );
+    }
+    Ok(())
+}
+
+fn look_at_closed<M: MetadataDriver>(
+    metadata: &M,
+    placement: &Placement,
+    closed: &Closed,
+    ino: InodeId,
+    unsynced: Unsynced,
+) -> FsResult<Found> {
+    let node = match run(metadata.node(ino)) {
+        Ok(answer) => answer.value,
+        Err(FsError::Stale | FsError::NotFound) => return Ok(Found::Unreachable),
+        Err(error) => return Err(error),
+    };
+    let Layout::Object(object) = node.layout else {
+        run(metadata.synced(&[(ino, unsynced)]))?;
+        return Ok(Found::Whole);
+    };
+    if closed.goes_on(placement, object.pool(), unsynced) {
+        return Ok(Found::Whole);
+    }
+    match look_at(placement, object) {
+        Ok(found) if found.size_bytes < node.attributes.size_bytes => {
+            let left = Settled {
+                size_bytes: found.size_bytes,
+                blocks_512: found.blocks_512,
+                ctime: Some(metadata.now()),
+                ..Settled::default()
+            };
+            run(metadata.settle(ino, &left, Leave::Synced))?;
+            Ok(Found::Shortened)
+        }
+        Ok(_) => {
+            run(metadata.synced(&[(ino, unsynced)]))?;
+            Ok(Found::Whole)
+        }
+        Err(error) if is_missing(&error) => {
+            tracing::warn!(%ino, %object, "its object was never synced and went with the power: the file is empty");
+            run(metadata.inlay(ino, &[], None))?;
+            Ok(Found::Emptied)
+        }
+        Err(error) => {
+            tracing::warn!(%ino, %object, %error, "its object cannot be looked at: bytes may be missing");
+            Ok(Found::Unreachable)
+        }
+    }
+}
+
 /// How a file that was open for writing was found.
 enum Found {
+    /// Nothing was to be done.
+    Whole,
     Settled,
+    Shortened,
     Emptied,
     Unreachable,
 }
 
 /// Takes size and times of one file from its object, if that can be reached.
-fn settle<M: MetadataDriver>(metadata: &M, placement: &Placement, ino: InodeId) -> FsResult<Found> {
+fn settle<M: MetadataDriver>(
+    metadata: &M,
+    placement: &Placement,
+    closed: &Closed,
+    ino: InodeId,
+) -> FsResult<Found> {
     let node = match run(metadata.node(ino)) {
         Ok(answer) => answer.value,
         Err(FsError::Stale | FsError::NotFound) => {
@@ -90,7 +184,8 @@ fn settle<M: MetadataDriver>(metadata: &M, placement: &Placement, ino: InodeId) 
     let changed =
         settled.size_bytes != node.attributes.size_bytes || settled.mtime != Some(node.attributes.mtime);
     let ctime = settled.ctime.filter(|_| changed).map(|ctime| ctime.max(node.attributes.ctime));
-    run(metadata.settle(ino, &Settled { ctime, ..settled }, true))?;
+    let leave = closed.leave(placement, object.pool());
+    run(metadata.settle(ino, &Settled { ctime, ..settled }, leave))?;
     Ok(Found::Settled)
 }
 

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use cofs_metadata::{MetadataDriver, Settled};
+use cofs_metadata::{Leave, MetadataDriver, Settled};
 use cofs_types::{Attributes, Credentials, FsResult, InodeId, Layout, SetAttributes, failpoint};
 
 use crate::{
@@ -59,11 +59,13 @@ impl<M: MetadataDriver> Cofs<M> {
         if state.object_tells() { Ok(self.merge(state, record)?.attributes) } else { Ok(*record) }
     }
 
-    /// Commits what the object tells, and takes the inode out of the set with `leave`.
+    /// Commits what the object tells, and takes the inode out of the set with `leave`; what a power cut may take is marked.
     pub(crate) async fn settle(&self, ino: InodeId, state: &mut State, leave: bool) -> FsResult<()> {
         let record = self.metadata.node(ino).await?.value.attributes;
         let merged = self.merge(state, &record)?;
-        self.metadata.settle(ino, &settled(&merged, false), leave).await?;
+        let pool = state.object()?.file.id().pool();
+        let how = if leave { self.closed.leave(&self.placement, pool) } else { Leave::Stays };
+        self.metadata.settle(ino, &settled(&merged, false), how).await?;
         failpoint("fs.settle.committed");
         state.atime_before = Some(merged.stat.atime);
         state.writing = (!leave).then_some(Writing { before: Some(merged.stat) });
@@ -74,7 +76,7 @@ impl<M: MetadataDriver> Cofs<M> {
     pub(crate) async fn kill_set_id(&self, ino: InodeId, state: &mut State) -> FsResult<()> {
         let record = self.metadata.node(ino).await?.value.attributes;
         let merged = self.merge(state, &record)?;
-        self.metadata.settle(ino, &settled(&merged, true), false).await?;
+        self.metadata.settle(ino, &settled(&merged, true), Leave::Stays).await?;
         failpoint("fs.write.set_id_killed");
         state.writing = Some(Writing { before: Some(merged.stat) });
         state.set_id = false;

@@ -2,12 +2,14 @@
 
 mod common;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use cofs_fs::{FileSystem, run};
 use cofs_metadata::MetadataDriver;
+use cofs_placement::{Fault, Operation};
 use cofs_types::{InodeId, SetAttributes, SetTime, Timestamp};
 use common::*;
+use rustix::io::Errno;
 
 #[test]
 fn acknowledged_writes_of_all_layouts_survive_the_end_of_the_service() {
@@ -241,6 +243,97 @@ fn a_file_whose_object_was_never_synced_and_went_with_the_power_is_empty() {
     assert_eq!(volume.fs.recovered().emptied, 1);
     assert!(volume.is_inline(ino));
     assert!(volume.contents(ino).is_empty());
+}
+
+/// A volume with a closed file of whose object the end is gone, mounted anew: after a `power_cut`, or a crash of the process alone, in which nothing
+/// can have been lost.
+fn cut_short(world: &World, power_cut: bool) -> (Volume, InodeId) {
+    let volume = world.mount();
+    let (ino, file) = volume.create("a");
+    volume.write(ino, file, 0, &pattern(INLINE_MAX * 3, 1));
+    volume.close(ino, file);
+    let object = std::fs::OpenOptions::new().write(true).open(volume.object_path(ino)).unwrap();
+    drop(volume);
+    object.set_len(INLINE_MAX as u64 + 1000).unwrap();
+    if power_cut {
+        world.reboot();
+    }
+    (world.mount(), ino)
+}
+
+#[test]
+fn a_closed_file_is_as_long_as_what_a_power_cut_has_left_of_it() {
+    let world = World::new();
+    let (volume, ino) = cut_short(&world, true);
+    assert_eq!(volume.fs.recovered().shortened, 1);
+    assert_eq!(volume.stat(ino).size_bytes, INLINE_MAX as u64 + 1000);
+    assert_eq!(volume.contents(ino), pattern(INLINE_MAX + 1000, 1));
+    volume.detach();
+    assert_eq!(world.mount().fs.recovered(), cofs_fs::Recovered::default());
+}
+
+#[test]
+fn a_closed_file_whose_object_went_with_the_power_is_empty() {
+    let world = World::new();
+    let volume = world.mount();
+    let (ino, file) = volume.create("a");
+    volume.write(ino, file, 0, &pattern(INLINE_MAX * 3, 1));
+    volume.close(ino, file);
+    let object = volume.object_path(ino);
+    drop(volume);
+    std::fs::remove_file(object).unwrap();
+    world.reboot();
+    let volume = world.mount();
+    assert_eq!(volume.fs.recovered().emptied, 1);
+    assert!(volume.is_inline(ino) && volume.contents(ino).is_empty());
+}
+
+#[test]
+fn a_crash_of_the_process_alone_has_no_closed_file_looked_at() {
+    let world = World::new();
+    let (volume, ino) = cut_short(&world, false);
+    assert_eq!(volume.fs.recovered(), cofs_fs::Recovered::default());
+    assert_eq!(volume.stat(ino).size_bytes, INLINE_MAX as u64 * 3, "the object was not looked at");
+    let marked = || run(volume.fs.metadata().unsynced_set(None, 9)).unwrap().value.len();
+    assert_eq!(marked(), 1, "it waits for a sync, as before");
+}
+
+#[test]
+fn a_sync_of_the_pools_takes_the_marks_of_what_was_closed_before() {
+    let world = World::new();
+    let volume = world.mount();
+    let marked = || run(volume.fs.metadata().unsynced_set(None, 9)).unwrap().value.len();
+    let write = |file: &str| {
+        let (ino, opened) = volume.create(file);
+        volume.write(ino, opened, 0, &pattern(INLINE_MAX * 3, 1));
+        volume.close(ino, opened);
+    };
+    write("a");
+    std::thread::sleep(Duration::from_millis(1100));
+    world.store.inject(Fault::new(&[Operation::SyncAll], Errno::IO.raw_os_error()));
+    run(volume.fs.syncfs()).unwrap_err();
+    world.store.heal();
+    run(volume.fs.syncfs()).unwrap();
+    assert_eq!(marked(), 1, "a sync has failed since, and what it did not bring may be lost");
+    std::thread::sleep(Duration::from_millis(1100));
+    write("b");
+    assert_eq!(marked(), 2, "nothing at stake");
+    std::thread::sleep(Duration::from_millis(1100));
+    run(volume.fs.syncfs()).unwrap();
+    assert_eq!(marked(), 1);
+}
+
+#[test]
+fn the_end_of_a_mount_leaves_no_closed_file_marked() {
+    let world = World::new();
+    let volume = world.mount();
+    let (ino, file) = volume.create("a");
+    volume.write(ino, file, 0, &pattern(INLINE_MAX * 3, 1));
+    volume.close(ino, file);
+    volume.detach();
+    let volume = world.mount();
+    assert_eq!(run(volume.fs.metadata().unsynced_set(None, 9)).unwrap().value, []);
+    assert_eq!(volume.contents(ino), pattern(INLINE_MAX * 3, 1));
 }
 
 #[test]

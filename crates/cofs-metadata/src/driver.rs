@@ -8,7 +8,10 @@ use cofs_types::{
     XattrMode, XattrName,
 };
 
-use crate::{Answer, EngineStats, ListedEntry, Node, Removed, Renamed, Settled, VolumeOptions, WithNodes};
+use crate::{
+    Answer, EngineStats, Leave, ListedEntry, Node, Removed, Renamed, Settled, Unsynced, VolumeOptions,
+    WithNodes,
+};
 
 /// Takes a listing's entries; `false` means that this one did not fit and no more are wanted.
 pub type EntrySink<'a> = dyn FnMut(&ListedEntry<'_>) -> bool + Send + 'a;
@@ -54,10 +57,12 @@ pub trait MetadataDriver: Send + Sync + 'static {
     fn outgrow(&self, ino: InodeId, object: ObjectId) -> impl Future<Output = FsResult<Answer<Node>>> + Send;
     fn inlay(&self, ino: InodeId, data: &[u8], times: Option<(Timestamp, Timestamp)>) -> impl Future<Output = FsResult<Answer<Node>>> + Send;
     fn begin_writing(&self, ino: InodeId) -> impl Future<Output = FsResult<Answer<()>>> + Send;
-    fn settle(&self, ino: InodeId, settled: &Settled, leave: bool) -> impl Future<Output = FsResult<Answer<Node>>> + Send;
+    fn settle(&self, ino: InodeId, settled: &Settled, leave: Leave) -> impl Future<Output = FsResult<Answer<Node>>> + Send;
 
     // What a crash, or an unlink, leaves to do.
     fn writing_set(&self, after: Option<InodeId>, max: usize) -> impl Future<Output = FsResult<Answer<Vec<InodeId>>>> + Send;
+    fn unsynced_set(&self, after: Option<InodeId>, max: usize) -> impl Future<Output = FsResult<Answer<Vec<(InodeId, Unsynced)>>>> + Send;
+    fn synced(&self, closed: &[(InodeId, Unsynced)]) -> impl Future<Output = FsResult<Answer<()>>> + Send;
     fn unlinked_set(&self, after: Option<InodeId>, max: usize) -> impl Future<Output = FsResult<Answer<Vec<InodeId>>>> + Send;
     fn reclaim_list(&self, max: usize) -> impl Future<Output = FsResult<Answer<Vec<ObjectId>>>> + Send;
     fn reclaimed(&self, objects: &[ObjectId]) -> impl Future<Output = FsResult<Answer<()>>> + Send;

@@ -19,7 +19,7 @@ mod ticker;
 pub use answer::Answer;
 pub use cofs_engine::{EngineHealth, EngineStats};
 pub use cofs_namespace::{
-    Fate, ListedEntry, Node, OpenInodes, Removed, Renamed, Settled, VolumeOptions, WithNodes,
+    Fate, Leave, ListedEntry, Node, OpenInodes, Removed, Renamed, Settled, Unsynced, VolumeOptions, WithNodes,
 };
 pub use driver::{EntrySink, MetadataDriver};
 pub use local::LocalDriver;

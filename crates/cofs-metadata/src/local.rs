@@ -18,8 +18,8 @@ use cofs_types::{
 use parking_lot::Mutex;
 
 use crate::{
-    Answer, EngineStats, EntrySink, MetadataDriver, Node, OpenInodes, Removed, Renamed, Settled,
-    VolumeOptions, WithNodes, clock::Clock, sync_group::SyncGroup, ticker::Ticker,
+    Answer, EngineStats, EntrySink, Leave, MetadataDriver, Node, OpenInodes, Removed, Renamed, Settled,
+    Unsynced, VolumeOptions, WithNodes, clock::Clock, sync_group::SyncGroup, ticker::Ticker,
 };
 
 /// A name space, the clock, and the thread that commits directory times and syncs what nobody asks for.
@@ -190,12 +190,18 @@ impl MetadataDriver for LocalDriver {
     async fn begin_writing(&self, ino: InodeId) -> FsResult<Answer<()>> {
         self.change(|n, _| n.begin_writing(ino))
     }
-    async fn settle(&self, ino: InodeId, settled: &Settled, leave: bool) -> FsResult<Answer<Node>> {
+    async fn settle(&self, ino: InodeId, settled: &Settled, leave: Leave) -> FsResult<Answer<Node>> {
         self.change(|n, _| n.settle(ino, settled, leave))
     }
 
     async fn writing_set(&self, after: Option<InodeId>, max: usize) -> FsResult<Answer<Vec<InodeId>>> {
         self.ask(|n| n.writing_set(after, max))
+    }
+    async fn unsynced_set(&self, after: Option<InodeId>, max: usize) -> FsResult<Answer<Vec<(InodeId, Unsynced)>>> {
+        self.ask(|n| n.unsynced_set(after, max))
+    }
+    async fn synced(&self, closed: &[(InodeId, Unsynced)]) -> FsResult<Answer<()>> {
+        self.change(|n, _| n.synced(closed))
     }
     async fn unlinked_set(&self, after: Option<InodeId>, max: usize) -> FsResult<Answer<Vec<InodeId>>> {
         self.ask(|n| n.unlinked_set(after, max))

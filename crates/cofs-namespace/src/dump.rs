@@ -22,7 +22,7 @@ use siphasher::sip::SipHasher13;
 
 use self::line::{End, Header, Line, newer_version};
 use crate::{
-    schema::{Counts, HeaderPart, Key, Volume, decode_number, encode_number, key, ranges},
+    schema::{Counts, HeaderPart, Key, Volume, Writing, decode_number, encode_number, key, ranges},
     tables::{labels, pool_ends},
     tx::engine_failed,
 };
@@ -82,6 +82,10 @@ impl Writer<'_> {
     fn record(&mut self, key: &[u8], value: &[u8]) -> FsResult<()> {
         let key = Key::parse(key)?;
         if matches!(key, Key::Header(_)) {
+            return Ok(());
+        }
+        if matches!((&key, Writing::decode(value)), (Key::Writing(_), Ok(Writing::Closed(_)))) {
+            // It tells of a run of this machine, and nothing of the file.
             return Ok(());
         }
         self.totals.records += 1;

@@ -122,6 +122,27 @@ pub struct Settled {
     pub drop_capability: bool,
 }
 
+/// How a closed file's bytes may be lost: in a power cut, or with the file system below, for neither of which its last close waits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Unsynced {
+    /// When it was closed, in seconds since the machine started: what its object was given is older than a sync of the pool that
+    /// begins in a later one.
+    pub second: u32,
+    /// In which run of the machine and of the file system below; 0 where that is not known. In the same one nothing is lost.
+    pub run: u64,
+}
+
+/// Whether a settled file stays in the open-for-writing set `W`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Leave {
+    /// Somebody may write it.
+    Stays,
+    /// Nobody does, and it is marked: a power cut may take what its object has.
+    Closed(Unsynced),
+    /// It leaves. What its object has is on stable storage.
+    Synced,
+}
+
 /// The name space of one volume. Every method may be called from any thread; none waits but for the engine.
 pub struct Namespace {
     store: Store,

@@ -245,6 +245,11 @@ impl<'a> Tx<'a> {
         self.must_be_empty = Some(dir);
     }
 
+    /// What is covered by this inode's record changes, and the record does not.
+    pub fn writes_inode(&mut self, ino: InodeId) {
+        self.writes.push(self.store.stripes.of(&key::inode(ino)));
+    }
+
     /// The inode has lost its last name: see [`Departing`]. One in a transaction.
     pub fn depart(&mut self, ino: InodeId, inode: Inode, removal: Vec<Change>) {
         debug_assert!(self.departing.is_none());

@@ -195,6 +195,13 @@ impl Numbers {
         self.state.lock().unsettled.clone()
     }
 
+    /// The [run](crate::boot::run_id) in which the pool is open, folded; 0 where it is not known.
+    pub fn run(&self, store: &dyn BackingStore) -> u64 {
+        let known = Some(self.state.lock()).filter(|state| state.loaded).map(|state| state.run);
+        let (high, low) = known.unwrap_or_else(|| run_id(self.boot, store.mount())).as_u64_pair();
+        high ^ low
+    }
+
     /// Whether the file system below was mounted anew since the reservations were read, or may have been.
     pub fn is_of_another_run(&self, store: &dyn BackingStore) -> bool {
         let run = run_id(self.boot, store.mount());

@@ -343,6 +343,17 @@ impl Placement {
         self.pools.iter().any(Pool::answers)
     }
 
+    /// The run of the machine and of a pool's file system in which what was written there is not lost, though no sync has covered it; 0,
+    /// which equals nothing, where it is not known.
+    pub fn run_of(&self, id: PoolId) -> u64 {
+        self.pool(id).map_or(0, |pool| pool.numbers.run(&*pool.store))
+    }
+
+    /// Makes everything in a pool durable.
+    pub fn sync_pool(&self, id: PoolId) -> FsResult<()> {
+        self.pool(id)?.sync()
+    }
+
     /// Makes everything in all pools durable. All are tried; the first error is returned.
     pub fn sync(&self) -> FsResult<()> {
         self.pools.iter().map(Pool::sync).fold(Ok(()), Result::and)

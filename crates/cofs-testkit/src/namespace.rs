@@ -8,7 +8,8 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use cofs_engine::Engine;
 use cofs_namespace::{
-    Fate, ListedEntry, Namespace, Node, OpenInodes, Removed, Settled, VolumeOptions, WithNodes,
+    Fate, Leave, ListedEntry, Namespace, Node, OpenInodes, Removed, Settled, Unsynced, VolumeOptions,
+    WithNodes,
 };
 use cofs_types::{
     Authority, Credentials, FallocateMode, FileKind, FsError, FsResult, InodeId, Layout, Name, NewInode,
@@ -339,7 +340,9 @@ impl NamespaceSubject {
             return self.ns.inlay(now, a.ino, &bytes, Some((a.mtime, a.ctime))).map(drop);
         }
         let settled = Settled { size_bytes: data.size(), blocks_512: a.blocks_512, ..Settled::default() };
-        self.ns.settle(a.ino, &settled, true).map(drop)
+        // As a real close does: a mark stays that nothing but a sync, or the file's end, takes away.
+        let leave = Leave::Closed(Unsynced { second: 1, run: 1 });
+        self.ns.settle(a.ino, &settled, leave).map(drop)
     }
 
     /// Objects on the reclaim list exist, and are removed.
@@ -512,7 +515,7 @@ impl NamespaceSubject {
             kill_set_id: !who.is_root(),
             drop_capability: true,
         };
-        self.ns.settle(ino, &settled, false).map(done)
+        self.ns.settle(ino, &settled, Leave::Stays).map(done)
     }
 }
 

@@ -118,6 +118,9 @@ pub const GATHERED_TIMES_BATCH: usize = 64;
 pub const LIST_BATCH_MAX: usize = 1024;
 /// Records on the reclaim list that the collector looks at in one pass, those that fail included.
 pub const RECLAIM_PASS_MAX: usize = 16 * RECLAIM_BATCH;
+/// How long what the objects of closed files have may wait for a sync of their pool: as long as the kernel lets written pages wait
+/// (`dirty_expire_centisecs`), so that such a sync finds most of it written.
+pub const CLOSED_UNSYNCED: Duration = Duration::from_secs(30);
 /// Inodes that recovery handles at a time.
 pub const RECOVERY_BATCH: usize = 256;
 /// Bytes that one step of a copy by hand moves, and that one copy request moves at most.

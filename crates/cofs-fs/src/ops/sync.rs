@@ -47,7 +47,7 @@ impl<M: MetadataDriver> Cofs<M> {
 
     pub(crate) async fn do_syncfs(&self) -> FsResult<()> {
         blocking().await;
-        self.placement.sync()?;
+        self.sync_pools(false)?;
         failpoint("fs.syncfs.pools_synced");
         self.sync_metadata().await
     }

@@ -55,12 +55,13 @@ impl<M: MetadataDriver> Cofs<M> {
         failpoint("fs.detach.settled");
         self.placement.stop_filler();
         self.collector.stop();
+        self.closed.stop();
         self.idle.clear();
         if self.options.read_only {
             // Whatever has become of the pools, there is nothing to bring there.
             return first.and(self.metadata.close().await);
         }
-        first = first.and(self.placement.sync());
+        first = first.and(self.sync_pools(true));
         // A pool that is closed in order is not looked through: whatever the metadata name is to stand there first.
         first = first.and(self.metadata.sync().await);
         failpoint("fs.detach.synced");

@@ -7,7 +7,7 @@ use std::{
     os::{fd::BorrowedFd, unix::fs::FileExt},
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU32, Ordering},
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     },
 };
 
@@ -110,6 +110,7 @@ pub struct World {
     pub kernel: Option<Arc<FakeKernel>>,
     pub recalls: Arc<Recalls>,
     pub maps_direct: bool,
+    pub boot: AtomicU64,
 }
 
 impl World {
@@ -121,7 +122,16 @@ impl World {
         Namespace::format(engine.as_ref(), &options, (0, 0, 0o755), Timestamp::default()).unwrap();
         let store = Arc::new(FaultyStore::new(Arc::new(DirectoryStore::new(pool.path()))));
         let recalls = Arc::default();
-        let world = Self { engine, pool, store, uuid, kernel: None, recalls, maps_direct: true };
+        let world = Self {
+            engine,
+            pool,
+            store,
+            uuid,
+            kernel: None,
+            recalls,
+            maps_direct: true,
+            boot: AtomicU64::new(1),
+        };
         Placement::format_pool(&world.pool_config(), uuid).unwrap();
         world
     }
@@ -140,6 +150,15 @@ impl World {
         }
     }
 
+    /// The machine is started anew: what is not mounted may have lost what was not synced.
+    pub fn reboot(&self) {
+        self.boot.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn boot(&self) -> Uuid {
+        Uuid::from_u128(self.boot.load(Ordering::Relaxed).into())
+    }
+
     pub fn mount(&self) -> Volume {
         self.mount_with(FsOptions::default())
     }
@@ -151,7 +170,7 @@ impl World {
     /// `engine` has what this world's has.
     pub fn mount_over(&self, engine: Arc<dyn Engine>, options: FsOptions) -> Volume {
         let pools = vec![(self.pool_config(), Arc::clone(&self.store) as _)];
-        let placement = Arc::new(Placement::open_with(pools, self.uuid, Uuid::from_u128(1)).unwrap());
+        let placement = Arc::new(Placement::open_with(pools, self.uuid, self.boot()).unwrap());
         let opens = Arc::new(OpenTable::default());
         let metadata = LocalDriver::open(engine, Arc::clone(&opens) as _).unwrap();
         let parts = VolumeParts { metadata, placement: Arc::clone(&placement), opens, options };

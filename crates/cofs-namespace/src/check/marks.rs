@@ -4,7 +4,7 @@ use cofs_types::{FsResult, limits};
 
 use super::{Pass, Problem, table::Flag};
 use crate::{
-    schema::{Key, MARK, Shard, decode_chunk, ranges},
+    schema::{Key, MARK, Shard, Writing, decode_chunk, ranges},
     tables::labels::LABEL,
 };
 
@@ -22,11 +22,17 @@ impl Pass<'_> {
     }
 
     fn mark(&mut self, key: &[u8], value: &[u8], flag: Flag) {
-        let (Ok(Key::Writing(ino) | Key::Unlinked(ino)), true) = (Key::parse(key), value == MARK) else {
+        let writing = if flag == Flag::Writing { Writing::decode(value).ok() } else { None };
+        let readable = value == MARK || writing.is_some();
+        let (Ok(Key::Writing(ino) | Key::Unlinked(ino)), true) = (Key::parse(key), readable) else {
             self.unreadable(key, value, "mark of an inode");
             return;
         };
         let index = self.table.find(ino);
+        if index.is_some() && matches!(writing, Some(Writing::Closed(_))) {
+            // Its record tells of no mark, nor need it.
+            return;
+        }
         if let Some(index) = index {
             self.table.set(index, flag);
         }

@@ -11,9 +11,10 @@ use proptest::prelude::*;
 
 use super::{Checker, Found, Ownership, Problem, Salvage, Was, repair};
 use crate::{
-    Namespace, OpenInodes, VolumeOptions, WithNodes,
+    Leave, Namespace, OpenInodes, Settled, Unsynced, VolumeOptions, WithNodes,
     schema::{
-        EntryRecord, HeaderPart, Inode, Key, MARK, NameHasher, Occupant, Shard, encode_chunk, key, ranges,
+        EntryRecord, HeaderPart, Inode, Key, MARK, NameHasher, Occupant, Shard, Writing, encode_chunk, key,
+        ranges,
     },
 };
 
@@ -367,6 +368,26 @@ fn what_belongs_to_nobody_is_removed() {
 }
 
 #[test]
+fn a_closed_file_may_be_marked_and_nobody_else() {
+    let world = world();
+    let closed = |second| Writing::Closed(Unsynced { second, run: 7 }).encode();
+    let nobody = InodeId::new(5_000).unwrap();
+    world.put(&key::writing(nobody), closed(1));
+    world.put(&key::writing(world.object), closed(2));
+    let found = world.heal();
+    assert!(found.contains(&Problem::Writing { ino: nobody, marked: true }));
+    // Its record says that it is being written.
+    assert!(found.contains(&Problem::Writing { ino: world.object, marked: false }));
+    assert_eq!(world.engine.get(&key::writing(world.object)).unwrap().unwrap(), MARK);
+    world
+        .open()
+        .settle(world.object, &Settled::default(), Leave::Closed(Unsynced { second: 1, run: 1 }))
+        .unwrap();
+    assert!(world.heal().is_empty());
+    assert_eq!(world.open().unsynced_set(None, 9).unwrap().len(), 1);
+}
+
+#[test]
 fn inline_data_beyond_the_end_is_cut() {
     let world = world();
     world.put(&key::inline(world.file, 1), encode_chunk(&[9; 2000]));
@@ -423,7 +444,8 @@ fn what_a_newer_cofs_has_written_is_no_damage() {
             continue;
         }
         let mut value = world.engine.get(&key).unwrap().unwrap().to_vec();
-        value[0] += 1;
+        // The records in `W` have two versions.
+        value[0] += 2;
         world.put(&key, value);
         if without_root {
             world.delete(&root);

@@ -4,8 +4,8 @@ use cofs_types::{FileKind, FsError, FsResult, InodeId, Layout, ObjectId, Timesta
 
 use super::{inline::inline_file, setattr::content_changed};
 use crate::{
-    Namespace, Node, Settled,
-    schema::Inode,
+    Leave, Namespace, Node, Settled, Unsynced,
+    schema::{Inode, key},
     tables::{inline, inodes, sets},
     tx::{Tx, verb},
 };
@@ -56,7 +56,7 @@ impl Namespace {
             if let Some((mtime, ctime)) = times {
                 (inode.mtime, inode.ctime) = (mtime, ctime);
             }
-            sets::leave_writing(tx, ino, &mut inode);
+            sets::leave_writing(tx, ino, &mut inode, Leave::Synced)?;
             inodes::put(tx, ino, &inode);
             Ok(inodes::node(ino, &inode, 0))
         })
@@ -75,9 +75,9 @@ impl Namespace {
         })
     }
 
-    /// Takes over size, blocks and times from the file's object; `leave`: out of `W`. Nothing is committed if
+    /// Takes over size, blocks and times from the file's object. Nothing is committed if
     /// nothing differs. Errors: `InvalidArgument` if it is not in an object, `FileTooLarge`, `Stale`.
-    pub fn settle(&self, ino: InodeId, settled: &Settled, leave: bool) -> FsResult<Node> {
+    pub fn settle(&self, ino: InodeId, settled: &Settled, leave: Leave) -> FsResult<Node> {
         if settled.size_bytes > limits::FILE_BYTES_MAX {
             return Err(FsError::FileTooLarge);
         }
@@ -91,13 +91,27 @@ impl Namespace {
             if settled.kill_set_id || settled.drop_capability {
                 content_changed(tx, ino, &mut inode, settled.kill_set_id)?;
             }
-            if leave {
-                sets::leave_writing(tx, ino, &mut inode);
-            }
+            sets::leave_writing(tx, ino, &mut inode, leave)?;
             if inode != before {
                 inodes::put(tx, ino, &inode);
             }
             Ok(inodes::node(ino, &inode, 0))
+        })
+    }
+
+    /// What the objects of these have is on stable storage: their marks go, where they are still those. Files that were written since
+    /// have others.
+    pub fn synced(&self, closed: &[(InodeId, Unsynced)]) -> FsResult<()> {
+        closed.iter().try_for_each(|&(ino, unsynced)| {
+            self.commit(&verb!("synced"), |tx| {
+                // For its stripe, which stands for that of the mark.
+                inodes::bare(tx, ino)?;
+                if sets::marked_closed(tx, ino)? == Some(unsynced) {
+                    tx.writes_inode(ino);
+                    tx.delete_covered(&key::writing(ino));
+                }
+                Ok(())
+            })
         })
     }
 }

@@ -1,10 +1,10 @@
 //! The end of inodes that were unlinked while open, and the list of those.
 
-use cofs_types::{FsResult, InodeId, Timestamp};
+use cofs_types::{FsError, FsResult, InodeId, Timestamp};
 
 use crate::{
-    Namespace,
-    schema::{Key, key, ranges},
+    Namespace, Unsynced,
+    schema::{Key, Writing, key, ranges},
     tables::{inodes, sets},
     tx::verb,
 };
@@ -36,11 +36,29 @@ impl Namespace {
         })
     }
 
-    /// At most `max` of the inodes that stand in `W`, behind `after`, ascending.
+    /// At most `max` of the inodes that stand in `W`, behind `after`, ascending; without those that are closed.
     pub fn writing_set(&self, after: Option<InodeId>, max: usize) -> FsResult<Vec<InodeId>> {
-        self.store.set(&ranges::writing(after), max, |key| match key {
-            Key::Writing(ino) => Some(ino),
-            _ => None,
+        self.writing(after, max, |ino, writing| (writing == Writing::Open).then_some(ino))
+    }
+
+    /// At most `max` of the closed files whose objects may not be on stable storage, behind `after`, ascending.
+    pub fn unsynced_set(&self, after: Option<InodeId>, max: usize) -> FsResult<Vec<(InodeId, Unsynced)>> {
+        self.writing(after, max, |ino, writing| match writing {
+            Writing::Open => None,
+            Writing::Closed(unsynced) => Some((ino, unsynced)),
+        })
+    }
+
+    fn writing<T>(
+        &self,
+        after: Option<InodeId>,
+        max: usize,
+        of: impl Fn(InodeId, Writing) -> Option<T>,
+    ) -> FsResult<Vec<T>> {
+        self.store.set_of(&ranges::writing(after), max, |key, value| match key {
+            // A damaged mark is for `fsck`; it stands there, so that nobody knows better than the object.
+            Key::Writing(ino) => Ok(of(ino, Writing::decode(value).unwrap_or(Writing::Open))),
+            _ => Err(FsError::corrupt("a key outside of its range")),
         })
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use cofs_types::{FileKind, InodeId, Layout, Name, ObjectId, PoolEnd, PoolId, Timestamp, XattrName};
 
 use super::*;
-use crate::VolumeOptions;
+use crate::{Unsynced, VolumeOptions};
 
 const PAGE: &str = include_str!("../../../../docs/design/format.md");
 
@@ -95,6 +95,10 @@ fn values() -> Vec<(&'static str, Vec<u8>)> {
         ("shard without times", Shard { subdirectories: 4, times: None }.encode()),
         ("bytes", encode_chunk(b"abc")),
         ("mark", MARK.to_vec()),
+        (
+            "mark of a closed file",
+            Writing::Closed(Unsynced { second: 300, run: 0x0102_0304_0506_0708 }).encode(),
+        ),
         ("volume", Volume { options }.encode()),
         ("counts", Counts { files: 300, clean: true, exact: false }.encode()),
         ("number", encode_number(300)),

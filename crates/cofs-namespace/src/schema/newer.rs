@@ -10,7 +10,8 @@ pub fn newer_version(key: &[u8], value: &[u8]) -> Option<u8> {
         [_, _, tag::ENTRY, ..] => entry::VERSION,
         [_, _, tag::INODE, ..] => inode::VERSION,
         [_, _, tag::SHARD, ..] => shard::VERSION,
-        [_, _, tag::INLINE | tag::XATTR | tag::WRITING | tag::UNLINKED | tag::RECLAIM, ..] => marks::VERSION,
+        [_, _, tag::WRITING, ..] => marks::CLOSED_VERSION,
+        [_, _, tag::INLINE | tag::XATTR | tag::UNLINKED | tag::RECLAIM, ..] => marks::VERSION,
         // It has a version of its own, by which the volume is refused.
         [_, _, tag::HEADER, part] if *part == HeaderPart::Volume as u8 => return None,
         [_, _, tag::HEADER, part] if HeaderPart::from_byte(*part).is_some() => header::VERSION,

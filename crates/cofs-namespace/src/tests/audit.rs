@@ -6,7 +6,7 @@ use bytes::Bytes;
 use cofs_engine::Engine;
 use cofs_types::{FileKind, InodeId, Layout, limits::INLINE_CHUNK_BYTES};
 
-use crate::schema::{EntryRecord, Inode, Key, Shard, ranges};
+use crate::schema::{EntryRecord, Inode, Key, Shard, Writing, ranges};
 
 #[derive(Default)]
 struct Seen {
@@ -18,6 +18,7 @@ struct Seen {
     xattrs: u32,
     counted: u32,
     writing: bool,
+    closed: bool,
     unlinked: bool,
 }
 
@@ -60,7 +61,10 @@ pub fn audit_records(engine: &dyn Engine) -> u64 {
                 Key::Shard { dir, .. } => {
                     seen.entry(dir).or_default().counted = Shard::decode(value).unwrap().subdirectories;
                 }
-                Key::Writing(ino) => seen.entry(ino).or_default().writing = true,
+                Key::Writing(ino) => match Writing::decode(value).unwrap() {
+                    Writing::Open => seen.entry(ino).or_default().writing = true,
+                    Writing::Closed(_) => seen.entry(ino).or_default().closed = true,
+                },
                 Key::Unlinked(ino) => seen.entry(ino).or_default().unlinked = true,
                 Key::Reclaim(_) | Key::Header(_) => {}
             }
@@ -89,6 +93,7 @@ fn audit_inode(ino: InodeId, inode: &Inode, seen: &Seen) {
     assert!(seen.kind.is_none_or(|kind| kind == inode.kind));
     assert_eq!(seen.unlinked, inode.nlink == 0, "{ino} in U");
     assert_eq!(seen.writing, inode.writing, "{ino} in W");
+    assert!(!seen.closed || inode.layout != Layout::Inline, "{ino} has no object and is marked in W");
     assert_eq!(seen.counted, seen.subdirectories, "subdirectories of {ino}");
     assert_eq!(seen.xattrs, inode.large_xattrs, "large attributes of {ino}");
     let inline = inode.layout == Layout::Inline && inode.kind == FileKind::Regular;

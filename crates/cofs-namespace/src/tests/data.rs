@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    Settled,
+    Leave, Settled, Unsynced,
     schema::{Key, ranges},
 };
 
@@ -117,11 +117,11 @@ fn a_file_goes_to_an_object_and_comes_back() {
     fails(w.ns.setattr(&C, at(9), f, &cut), FsError::InvalidArgument(""));
     w.audit();
     let settled = Settled { size_bytes: 70_000, blocks_512: 144, mtime: Some(at(20)), ..Default::default() };
-    let node = w.ns.settle(f, &settled, true).unwrap();
+    let node = w.ns.settle(f, &settled, Leave::Synced).unwrap();
     assert_eq!((node.attributes.size_bytes, node.attributes.blocks_512, node.writing), (70_000, 144, false));
     assert_eq!((node.attributes.mtime, node.attributes.ctime), (at(20), at(9)));
     let commits = w.engine.unsynced_commits();
-    w.ns.settle(f, &settled, true).unwrap();
+    w.ns.settle(f, &settled, Leave::Synced).unwrap();
     assert_eq!(w.engine.unsynced_commits(), commits, "nothing differs, nothing is committed");
     w.ns.begin_writing(f).unwrap();
     assert_eq!(w.ns.writing_set(None, 9).unwrap(), [f]);
@@ -135,6 +135,51 @@ fn a_file_goes_to_an_object_and_comes_back() {
     assert_eq!(w.read(f, 0, 9999), [4; 4097]);
     assert_eq!(w.ns.reclaim_list(9).unwrap(), [object(1)]);
     fails(w.ns.inlay(at(30), f, &[], None), FsError::InvalidArgument(""));
+    w.audit();
+}
+
+#[test]
+fn a_closed_file_is_marked_until_its_object_is_synced() {
+    let w = World::new();
+    let f = w.file(ROOT, "f");
+    w.ns.outgrow(at(10), f, object(1)).unwrap();
+    let [early, late] = [3, 4].map(|second| Unsynced { second, run: 7 });
+    let settled = Settled { size_bytes: 70_000, blocks_512: 144, ..Default::default() };
+    assert!(!w.ns.settle(f, &settled, Leave::Closed(early)).unwrap().writing);
+    assert_eq!(
+        (w.ns.writing_set(None, 9).unwrap(), w.ns.unsynced_set(None, 9).unwrap()),
+        (vec![], vec![(f, early)])
+    );
+    w.audit();
+    // It is written again: its old mark is not that of its second close.
+    w.ns.begin_writing(f).unwrap();
+    assert_eq!((w.ns.writing_set(None, 9).unwrap(), w.ns.unsynced_set(None, 9).unwrap()), (vec![f], vec![]));
+    w.ns.synced(&[(f, early)]).unwrap();
+    assert_eq!(w.ns.writing_set(None, 9).unwrap(), [f]);
+    w.ns.settle(f, &settled, Leave::Closed(late)).unwrap();
+    w.ns.synced(&[(f, early)]).unwrap();
+    assert_eq!(w.ns.unsynced_set(None, 9).unwrap(), [(f, late)]);
+    w.ns.synced(&[(f, late)]).unwrap();
+    assert_eq!(w.ns.unsynced_set(None, 9).unwrap(), []);
+    w.audit();
+    // The mark goes with the file, and with its object.
+    let marked = |f, number| {
+        w.ns.outgrow(at(10), f, object(number)).unwrap();
+        w.ns.settle(f, &settled, Leave::Closed(late)).unwrap();
+        assert_eq!(w.ns.unsynced_set(None, 9).unwrap(), [(f, late)]);
+    };
+    let g = w.file(ROOT, "g");
+    marked(g, 2);
+    w.ns.settle(g, &settled, Leave::Synced).unwrap();
+    assert_eq!(w.ns.unsynced_set(None, 9).unwrap(), []);
+    let h = w.file(ROOT, "h");
+    marked(h, 3);
+    w.ns.inlay(at(30), h, b"small", None).unwrap();
+    assert_eq!(w.ns.unsynced_set(None, 9).unwrap(), []);
+    marked(h, 4);
+    w.ns.unlink(&C, at(9), ROOT, name("h")).unwrap();
+    w.ns.synced(&[(h, late)]).unwrap();
+    assert_eq!(w.ns.unsynced_set(None, 9).unwrap(), []);
     w.audit();
 }
 

@@ -4,7 +4,7 @@ use cofs_engine::{Call, FaultEngine, FaultPlan};
 use cofs_types::{FileKind, FsError, Layout, NewInode, RenameMode, SetAttributes, XattrMode};
 
 use super::*;
-use crate::{Fate, Settled};
+use crate::{Fate, Leave, Settled};
 
 #[test]
 fn every_kind_is_created_and_found_again() {
@@ -206,7 +206,7 @@ fn where_there_is_no_space_what_is_there_can_be_changed_and_removed() {
     ns.setattr(&C, at(5), f, &SetAttributes { size_bytes: Some(0), ..SetAttributes::default() }).unwrap();
     ns.outgrow(at(5), g, object(1)).unwrap();
     let settled = Settled { size_bytes: 70_000, blocks_512: 144, ..Settled::default() };
-    ns.settle(g, &settled, true).unwrap();
+    ns.settle(g, &settled, Leave::Synced).unwrap();
     ns.rename(&C, at(5), (ROOT, name("g")), (ROOT, name("a longer name")), RenameMode::Replace).unwrap();
     ns.unlink(&C, at(5), ROOT, name("f2")).unwrap();
     opens.0.lock().insert(f);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use cofs_engine::Engine;
 use cofs_fs::{Cofs, FileSystem, FsOptions, OpenTable, VolumeParts};
-use cofs_metadata::{LocalDriver, Settled};
+use cofs_metadata::{Leave, LocalDriver, Settled};
 use cofs_namespace::Namespace;
 use cofs_placement::Placement;
 use cofs_types::{Credentials, FsResult, InodeId, ObjectId, XattrName};
@@ -59,7 +59,7 @@ impl Tool {
             mtime: Some(stat.mtime),
             ..Settled::default()
         };
-        self.namespace().settle(ino, &settled, true).map(drop)
+        self.namespace().settle(ino, &settled, Leave::Synced).map(drop)
     }
 
     /// What `cofs.status` tells of a live volume.
