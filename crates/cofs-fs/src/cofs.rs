@@ -27,7 +27,9 @@ use crate::{
     numbering::Numbering,
     pace::Pace,
     recovery,
+    recovery::Before,
     stale_pages::StalePages,
+    strangers::Strangers,
 };
 
 /// What a volume is put together from.
@@ -57,6 +59,7 @@ pub struct Cofs<M: MetadataDriver> {
     pub(crate) pace: Pace,
     pub(crate) collector: Collector,
     pub(crate) closed: ClosedFiles,
+    pub(crate) strangers: Strangers,
     pub(crate) recovered: Recovered,
     pub(crate) started: Instant,
     /// How the mount stands, in the words of the mount command.
@@ -77,8 +80,10 @@ impl<M: MetadataDriver> Cofs<M> {
     pub fn open(parts: VolumeParts<M>) -> FsResult<Self> {
         let metadata = Arc::new(parts.metadata);
         let numbering = Numbering::open(metadata.as_ref(), &parts.placement, parts.options.read_only);
-        let closed = Closed::default();
-        let (mut recovered, mut unlinked) = recovery::recover(metadata.as_ref(), &parts.placement, &closed)?;
+        let (closed, strangers) = (Closed::default(), Strangers::default());
+        let before =
+            Before { closed: &closed, strangers: &strangers, open_elsewhere: parts.options.open_elsewhere };
+        let (mut recovered, mut unlinked) = recovery::recover(metadata.as_ref(), &parts.placement, before)?;
         let inherited = Inherited::default();
         if parts.options.life > 0 {
             // Somebody may have them open: the kernel will tell when nobody does.
@@ -109,6 +114,7 @@ impl<M: MetadataDriver> Cofs<M> {
             stale_pages: StalePages::default(),
             pace: Pace::new(),
             closed,
+            strangers,
             collector,
             recovered,
             started: Instant::now(),

@@ -31,6 +31,7 @@ mod recovery;
 mod session;
 mod stale_pages;
 mod status;
+mod strangers;
 mod writing;
 
 pub use cofs::{Cofs, VolumeParts};
@@ -41,6 +42,7 @@ pub use cofs_face::{
 pub use open_table::OpenTable;
 pub use options::{AtimeMode, FsOptions};
 pub use recovery::Recovered;
+pub use strangers::OpenElsewhere;
 
 /// Names of the threads that tidy up.
 pub const BACKGROUND_THREADS: &[&str] = &[collector::THREAD];

@@ -2,6 +2,8 @@
 
 use cofs_types::{Attributes, Timestamp};
 
+use crate::OpenElsewhere;
+
 /// When reading brings the access time up to date (mount(8)).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum AtimeMode {
@@ -46,4 +48,6 @@ pub struct FsOptions {
     /// How often the mount has been taken over from a process that has ended: 0 for one that this process has made. Handles carry
     /// it, so that those of earlier lives are known (`crate::inherited`).
     pub life: u32,
+    /// Asked of files that were being written at a crash: see [`OpenElsewhere`]. None where the kernel cannot tell, or would be wrong.
+    pub open_elsewhere: Option<OpenElsewhere>,
 }

@@ -4,13 +4,13 @@
 //! repeats it. Those that were unlinked while open are released in the background, by the collector, and there the
 //! reclaim list goes on, as always.
 
-use std::sync::Arc;
+use std::{os::fd::AsFd, sync::Arc};
 
 use cofs_metadata::{Leave, MetadataDriver, Node, Settled, Unsynced};
-use cofs_placement::Placement;
+use cofs_placement::{ObjectFile, Placement};
 use cofs_types::{FsError, FsResult, InodeId, Layout, ObjectId, failpoint, limits};
 
-use crate::{closed::Closed, run};
+use crate::{OpenElsewhere, closed::Closed, run, strangers::Strangers};
 
 /// What was repaired.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize)]
@@ -28,24 +28,24 @@ pub struct Recovered {
 }
 
 /// What was repaired, and the inodes that are to be released: at most [`limits::UNLINKED_KEPT_MAX`], the others wait for the
-/// next start. `closed` is told of what waits for a sync.
+/// next start.
 pub(crate) fn recover<M: MetadataDriver>(
     metadata: &M,
     placement: &Arc<Placement>,
-    closed: &Closed,
+    before: Before<'_>,
 ) -> FsResult<(Recovered, Vec<InodeId>)> {
     let mut recovered = Recovered::default();
     let mut after = None;
     loop {
         let batch = run(metadata.writing_set(after, limits::RECOVERY_BATCH))?.value;
         for &ino in &batch {
-            recovered.count(settle(metadata, placement, closed, ino)?);
+            recovered.count(settle(metadata, placement, before, ino)?);
             failpoint("fs.recover.settled");
         }
         let Some(&last) = batch.last() else { break };
         after = Some(last);
     }
-    shorten(metadata, placement, closed, &mut recovered)?;
+    shorten(metadata, placement, before.closed, &mut recovered)?;
     let unlinked = run(metadata.unlinked_set(None, limits::UNLINKED_KEPT_MAX))?.value;
     recovered.released = unlinked.len() as u64;
     if recovered != Recovered::default() {
@@ -140,6 +140,16 @@ fn look_at_closed<M: MetadataDriver>(
     }
 }
 
+/// What is told of what processes before this one have left, and how it is known.
+#[derive(Clone, Copy)]
+pub(crate) struct Before<'a> {
+    /// What waits for a sync.
+    pub(crate) closed: &'a Closed,
+    /// What may be written still.
+    pub(crate) strangers: &'a Strangers,
+    pub(crate) open_elsewhere: Option<OpenElsewhere>,
+}
+
 /// How a file that was open for writing was found.
 enum Found {
     /// Nothing was to be done.
@@ -154,7 +164,7 @@ enum Found {
 fn settle<M: MetadataDriver>(
     metadata: &M,
     placement: &Placement,
-    closed: &Closed,
+    before: Before<'_>,
     ino: InodeId,
 ) -> FsResult<Found> {
     let node = match run(metadata.node(ino)) {
@@ -169,8 +179,8 @@ fn settle<M: MetadataDriver>(
         tracing::warn!(%ino, "open for writing, but without an object: left to fsck");
         return Ok(Found::Unreachable);
     };
-    let settled = match look_at(placement, object) {
-        Ok(settled) => settled,
+    let (written, settled) = match look_for_strangers(placement, object, before) {
+        Ok(found) => found,
         Err(error) if is_missing(&error) && never_settled(metadata, &node) => {
             tracing::warn!(%ino, %object, "its object was never synced and went with the power: the file is empty");
             run(metadata.inlay(ino, &[], None))?;
@@ -184,7 +194,11 @@ fn settle<M: MetadataDriver>(
     let changed =
         settled.size_bytes != node.attributes.size_bytes || settled.mtime != Some(node.attributes.mtime);
     let ctime = settled.ctime.filter(|_| changed).map(|ctime| ctime.max(node.attributes.ctime));
-    let leave = closed.leave(placement, object.pool());
+    // Once nobody has it open nobody can open it there again, so that asking comes before looking.
+    let leave = match written && before.strangers.note(ino) {
+        true => Leave::Stays,
+        false => before.closed.leave(placement, object.pool()),
+    };
     run(metadata.settle(ino, &Settled { ctime, ..settled }, leave))?;
     Ok(Found::Settled)
 }
@@ -196,8 +210,23 @@ fn never_settled<M: MetadataDriver>(metadata: &M, node: &Node) -> bool {
     node.attributes.size_bytes <= metadata.options().inline_bytes_max.into()
 }
 
+/// Whether somebody writes the object perhaps, and what it tells.
+fn look_for_strangers(
+    placement: &Placement,
+    object: ObjectId,
+    before: Before<'_>,
+) -> FsResult<(bool, Settled)> {
+    let file = placement.open_object(object, false)?;
+    let written = before.open_elsewhere.is_some_and(|open| open(file.as_fd()));
+    Ok((written, told_by(&file)?))
+}
+
 fn look_at(placement: &Placement, object: ObjectId) -> FsResult<Settled> {
-    let stat = placement.open_object(object, false)?.stat()?;
+    told_by(&*placement.open_object(object, false)?)
+}
+
+fn told_by(file: &ObjectFile) -> FsResult<Settled> {
+    let stat = file.stat()?;
     Ok(Settled {
         size_bytes: stat.size_bytes,
         blocks_512: stat.blocks_512,

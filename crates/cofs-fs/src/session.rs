@@ -245,13 +245,14 @@ impl<M: MetadataDriver> Cofs<M> {
         if state.writers > 0 || state.object.is_none() {
             return Ok(());
         }
+        let stranger = self.has_stranger(inode.ino, state)?;
         // A writer that wrote nothing may find a small file that a crash has left in its object.
-        if state.opens == 0 && (state.wrote || writer) && self.inlay(inode, state).await? {
+        if !stranger && state.opens == 0 && (state.wrote || writer) && self.inlay(inode, state).await? {
             return Ok(());
         }
         if state.writing.is_some() {
             // Who has it open since an earlier life counts as no writer, and may be one: his bytes may be on their way to the object.
-            let leave = state.opens == 0 || !self.inherited.has(inode.ino);
+            let leave = !stranger && (state.opens == 0 || !self.inherited.has(inode.ino));
             return self.settle(inode.ino, state, leave).await;
         }
         if state.opens == 0 {

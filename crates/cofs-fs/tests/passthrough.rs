@@ -2,6 +2,12 @@
 
 mod common;
 
+use std::{
+    os::fd::BorrowedFd,
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
+
 use cofs_fs::{Context, DataPath, FileSystem, FsOptions, run};
 use cofs_types::{Credentials, FsError, OpenFlags, SetAttributes};
 use common::*;
@@ -59,6 +65,48 @@ fn a_file_written_by_the_kernel_is_settled_after_a_crash() {
     assert_eq!(volume.fs.recovered().settled, 1);
     assert_eq!(volume.stat(ino).size_bytes, INLINE_MAX as u64 * 5);
     assert_eq!(volume.contents(ino), pattern(INLINE_MAX * 5, 2));
+}
+
+static IS_WRITTEN: AtomicBool = AtomicBool::new(true);
+
+fn is_written(_: BorrowedFd<'_>) -> bool {
+    IS_WRITTEN.load(Ordering::Relaxed)
+}
+
+/// The process was killed, and the kernel writes for a program that has the file open through the dead mount.
+#[test]
+fn what_the_kernel_writes_after_a_crash_is_in_the_size() {
+    let (world, _kernel) = World::with_passthrough();
+    let volume = world.mount();
+    let (ino, file) = volume.create("a");
+    volume.write(ino, file, 0, &pattern(INLINE_MAX * 2, 1));
+    let program = std::fs::File::options().write(true).open(volume.object_path(ino)).unwrap();
+    drop(volume);
+    let volume = world.mount_with(FsOptions { open_elsewhere: Some(is_written), ..FsOptions::default() });
+    assert_eq!(volume.fs.recovered().settled, 1);
+    let size = |by_now| {
+        program.set_len(by_now).unwrap();
+        assert_eq!(volume.stat(ino).size_bytes, by_now);
+        let entry = volume.lookup("a").unwrap();
+        assert_eq!(entry.attributes.size_bytes, by_now);
+        entry.validity.attributes
+    };
+    assert_eq!(size(INLINE_MAX as u64 * 3), Duration::ZERO, "nobody may believe it for long");
+    // Opened, written and closed by others meanwhile.
+    let file = volume.open(ino, RW);
+    volume.write(ino, file, INLINE_MAX as u64 * 4, b"more");
+    volume.close(ino, file);
+    assert_eq!(size(INLINE_MAX as u64 * 5), Duration::ZERO);
+    // One that is small now stays where the program writes it.
+    program.set_len(10).unwrap();
+    let file = volume.open(ino, RW);
+    volume.close(ino, file);
+    assert!(!volume.is_inline(ino));
+    assert_eq!(size(INLINE_MAX as u64 * 6), Duration::ZERO);
+    IS_WRITTEN.store(false, Ordering::Relaxed);
+    size(INLINE_MAX as u64 * 7);
+    assert!(!volume.writing(ino));
+    assert_ne!(volume.lookup("a").unwrap().validity.attributes, Duration::ZERO);
 }
 
 /// As after a forced unmount: the kernel lets go of the mount, and not of a file that a program has open.

@@ -35,6 +35,7 @@ pub use handle::{Handover, Mount, MountReport, mount, mount_handing_on, resume};
 pub use idle::IdleCpus;
 pub use mount::{HeldMount, MountError, MountOptions, Replaces, Transport, Unmount, check, unmount};
 pub use negotiate::Settled;
+pub use passthrough::is_open_elsewhere;
 pub use resent::Resent;
 
 #[cfg(fuzzing)]

@@ -84,6 +84,11 @@ impl Passthrough for BackingFiles {
     }
 }
 
+/// Whether anybody but the caller has the file open; `false` where the file system has no leases.
+pub fn is_open_elsewhere(file: BorrowedFd<'_>) -> bool {
+    !takes_lease(file) && io::Error::last_os_error().raw_os_error() == Some(libc::EAGAIN)
+}
+
 /// A lease for writing (fcntl(2), `F_SETLEASE`) is given to one who alone has the file open, and given back here at once.
 fn takes_lease(file: BorrowedFd<'_>) -> bool {
     let file = file.as_raw_fd();

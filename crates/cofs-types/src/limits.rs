@@ -121,6 +121,8 @@ pub const RECLAIM_PASS_MAX: usize = 16 * RECLAIM_BATCH;
 /// How long what the objects of closed files have may wait for a sync of their pool: as long as the kernel lets written pages wait
 /// (`dirty_expire_centisecs`), so that such a sync finds most of it written.
 pub const CLOSED_UNSYNCED: Duration = Duration::from_secs(30);
+/// Files that programs have open since before a crash, and may write behind our backs: one more is taken for one that nobody has.
+pub const STRANGERS_MAX: usize = 65_536;
 /// Inodes that recovery handles at a time.
 pub const RECOVERY_BATCH: usize = 256;
 /// Bytes that one step of a copy by hand moves, and that one copy request moves at most.

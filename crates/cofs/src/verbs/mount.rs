@@ -491,6 +491,8 @@ fn fs_options(locked: &Locked, below: Below, options: &MountOptions) -> FsOption
         volume: locked.config.uuid.to_string(),
         remote_below: below.remote,
         life: 0,
+        // (Over a network a lease is the server's to give.)
+        open_elsewhere: (!below.remote).then_some(cofs_fuse::is_open_elsewhere),
     }
 }
 

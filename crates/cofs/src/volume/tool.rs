@@ -36,6 +36,8 @@ impl Tool {
         let options = FsOptions {
             read_only: locked.is_to_look(),
             volume: locked.config.uuid.to_string(),
+            // Of a file system on a network the worst is that a mount settles what was open.
+            open_elsewhere: Some(cofs_fuse::is_open_elsewhere),
             ..FsOptions::default()
         };
         let parts = VolumeParts { metadata, placement: Arc::clone(&placement), opens, options };
