@@ -4,7 +4,7 @@ use std::{os::fd::AsFd, sync::Arc};
 
 use cofs_metadata::{MetadataDriver, Node};
 use cofs_placement::{ObjectFile, ObjectStat, Taken};
-use cofs_types::{Attributes, FsError, FsResult, InodeId, Layout, Timestamp, failpoint};
+use cofs_types::{Attributes, FsError, FsResult, InodeId, Layout, OpenFlags, Timestamp, failpoint};
 
 use crate::{
     Cofs,
@@ -39,6 +39,34 @@ impl<M: MetadataDriver> Cofs<M> {
             |file: &ObjectFile| fill_object(file, &bytes, must_sync, fill).and_then(|()| file.stat());
         let (taken, _) = self.placement.take_prepared(ino, filled)?;
         self.commit_outgrow(ino, taken, None, state).await
+    }
+
+    /// Whether one who may map a file now joins another who only writes it, past the page cache.
+    pub(crate) fn is_to_be_shared(&self, inode: &OpenInode, state: &State, flags: &OpenFlags) -> bool {
+        // A mapping would keep the kernel from passthrough.
+        state.opens > 0
+            && state.direct
+            && flags.access.reads()
+            && self.has_passthrough()
+            && !inode.perhaps_mapped()
+    }
+
+    /// Has both meet in the object: the writes that go past the page cache and what a mapping changes in the same page are not kept together by the
+    /// kernel, and are by passthrough. Where that cannot be had the file stays as it is.
+    ///
+    /// The caller is on a thread that may wait.
+    pub(crate) async fn share_by_object(&self, inode: &OpenInode, state: &mut State) {
+        let shared = async {
+            if state.layout == Layout::Inline {
+                self.outgrow(inode.ino, state, |_| Ok(())).await?;
+            }
+            let record = self.metadata.node(inode.ino).await?.value.attributes;
+            self.choose_path(state, &record)
+        };
+        if let Err(error) = shared.await {
+            tracing::debug!(%error, ino = %inode.ino, "a file that is written past the page cache stays so for who may map it");
+        }
+        state.direct = !state.passthrough;
     }
 
     /// Moves an empty newborn, whose record this is, into an object, as [`outgrow`](Self::outgrow) does. `false` if that cannot be done soon:

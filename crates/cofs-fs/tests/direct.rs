@@ -3,6 +3,7 @@
 mod common;
 
 use cofs_fs::{AtimeMode, DataPath, FileSystem, FsOptions, run};
+use cofs_placement::{Fault, Operation};
 use cofs_types::{FsError, InodeId, OpenFlags, XattrMode, XattrName};
 use common::*;
 
@@ -60,14 +61,19 @@ fn where_it_could_not_be_mapped_it_stays_in_the_page_cache() {
 }
 
 #[test]
-fn a_large_file_written_so_is_passed_through_at_its_next_open() {
+fn a_large_file_written_so_is_passed_through_for_its_next_reader() {
     let (world, _kernel) = World::with_passthrough();
     let volume = world.mount();
     let (ino, file) = volume.create_in(InodeId::ROOT, "new", WO);
     volume.write(ino, file, 0, &pattern(INLINE_MAX * 2, 1));
-    let second = volume.open(ino, RO);
+    let second = volume.open(ino, WO);
     assert_eq!(second.data_path, DataPath::Direct, "the first open chose the path");
-    assert_eq!(volume.read(ino, second, 0, INLINE_MAX * 3), pattern(INLINE_MAX * 2, 1));
+    volume.close(ino, second);
+    let second = volume.open(ino, RO);
+    assert!(matches!(second.data_path, DataPath::Passthrough(_)), "he may map it");
+    volume.write(ino, file, 0, b"x");
+    assert_eq!(volume.read(ino, second, 0, 1), b"x");
+    volume.write(ino, file, 0, &pattern(1, 1));
     volume.close(ino, file);
     volume.close(ino, second);
     let file = volume.open(ino, RO);
@@ -171,4 +177,49 @@ fn all_that_is_open_is_written_out() {
     recalled.sort();
     assert_eq!(recalled, open.map(|(ino, _)| ino));
     open.into_iter().for_each(|(ino, file)| volume.close(ino, file));
+}
+
+/// With passthrough: he may map it, and mappings and writes past the page cache are not kept together.
+#[test]
+fn who_may_map_what_another_only_writes_meets_him_in_the_object() {
+    let (world, kernel) = World::with_passthrough();
+    let volume = world.mount();
+    let (ino, first) = volume.create_in(InodeId::ROOT, "new", WO);
+    assert_eq!(first.data_path, DataPath::Direct);
+    volume.write(ino, first, 0, b"abcdef");
+    let writer = volume.open(ino, WO);
+    assert_eq!(writer.data_path, DataPath::Direct, "he cannot map it");
+    volume.close(ino, writer);
+    let second = volume.open(ino, RW);
+    let DataPath::Passthrough(id) = second.data_path else { panic!("{second:?}") };
+    kernel.write(id, 0, b"XY");
+    volume.write(ino, first, 4, b"second");
+    assert_eq!(std::fs::read(volume.object_path(ino)).unwrap(), b"XYcdsecond");
+    assert_eq!(volume.stat(ino).size_bytes, 10);
+    assert!(
+        matches!(volume.open(ino, TRUNCATE).data_path, DataPath::Passthrough(_)),
+        "as for all from now on"
+    );
+    volume.write(ino, first, 0, b"end");
+    (0..2).for_each(|_| volume.close(ino, second));
+    volume.close(ino, first);
+    assert!(volume.is_inline(ino));
+    assert_eq!(volume.contents(ino), b"end");
+    // Without an object they share it as before.
+    let (ino, first) = volume.create_in(InodeId::ROOT, "other", WO);
+    volume.write(ino, first, 0, b"abc");
+    world.store.inject(Fault::new(&[Operation::Create, Operation::Write], 28));
+    assert_eq!(volume.open(ino, RW).data_path, DataPath::Direct);
+    volume.write(ino, first, 3, b"def");
+    world.store.heal();
+    assert_eq!(volume.open(ino, RO).data_path, DataPath::Direct, "the one before may have mapped it");
+    assert_eq!(volume.contents(ino), b"abcdef");
+}
+
+#[test]
+fn who_empties_what_another_writes_takes_his_path() {
+    let volume = World::new().mount();
+    let (ino, first) = volume.create_in(InodeId::ROOT, "new", WO);
+    volume.write(ino, first, 0, b"abc");
+    assert_eq!(volume.open(ino, OpenFlags { truncate: true, ..RW }).data_path, DataPath::Direct);
 }

@@ -3,7 +3,8 @@
 mod common;
 
 use std::{
-    fs, io,
+    fs,
+    io::{self, Write},
     os::{
         fd::AsRawFd,
         unix::{fs::PermissionsExt, process::ExitStatusExt},
@@ -51,6 +52,29 @@ fn over_io_uring_the_volume_is_mounted_anew() {
     assert_eq!((&told["mount"]["survives"], &told["mount"]["transport"]), (&false.into(), &transport.into()));
     is_mounted_anew(&mounted);
     mounted.unmount();
+}
+
+/// Through passthrough the kernel goes on writing for who had a file open, in the name of the dead mount.
+#[test]
+fn what_is_written_through_a_dead_mount_is_in_the_size() {
+    let root = scratch();
+    let store = format(&root);
+    let mounted = Mounted::new(&root, &store, &[]);
+    let size = || fs::metadata(mounted.path("log")).unwrap().len();
+    fs::write(mounted.path("log"), vec![b'a'; 300_000]).unwrap();
+    let mut log = fs::File::options().append(true).open(mounted.path("log")).unwrap();
+    log.write_all(&[b'b'; 100_000]).unwrap();
+    let passthrough = status(&mounted.dir)["mount"]["passthrough"] == true;
+    kill(&mounted.dir);
+    wait_for("the next mount", || fs::metadata(mounted.path("log")).is_ok());
+    let written = log.write(&[b'c'; 50_000]).unwrap_or(0) as u64;
+    assert_eq!(written > 0, passthrough, "the kernel writes it");
+    assert_eq!(size(), 400_000 + written);
+    drop(log);
+    assert_eq!(size(), 400_000 + written);
+    assert_eq!(fs::read(mounted.path("log")).unwrap().len() as u64, size());
+    mounted.unmount();
+    run(&["fsck", &store]);
 }
 
 /// A full disk, or somebody who read along and has ended.

@@ -215,7 +215,7 @@ fn what_was_put_right_after_a_crash_is_told() {
     fs::remove_file(dir.join("unlinked")).unwrap();
     assert_eq!(
         status(&dir)["recovered"],
-        serde_json::json!({"settled": 0, "emptied": 0, "unreachable": 0, "released": 0})
+        serde_json::json!({"settled": 0, "shortened": 0, "emptied": 0, "unreachable": 0, "released": 0})
     );
     child.process.kill().unwrap();
     child.process.wait().unwrap();
@@ -225,7 +225,7 @@ fn what_was_put_right_after_a_crash_is_told() {
     let told = status(&mounted.dir);
     assert_eq!(
         told["recovered"],
-        serde_json::json!({"settled": 1, "emptied": 0, "unreachable": 0, "released": 1})
+        serde_json::json!({"settled": 1, "shortened": 0, "emptied": 0, "unreachable": 0, "released": 1})
     );
     assert_eq!(fs::metadata(mounted.path("large")).unwrap().size(), 205_000);
     mounted.unmount();

@@ -155,8 +155,12 @@ impl<M: MetadataDriver> Cofs<M> {
     /// and the kernel does not ask for the file's capabilities before the first ([`Cofs::drop_capabilities`]).
     /// Where no read is to be seen (noatime), the pages stay and answer the first one.
     pub(crate) fn choose_direct(&self, state: &mut State, flags: &OpenFlags) {
+        if state.opens > 1 {
+            // Whose path is chosen.
+            return;
+        }
         let pages_are_lost = self.options.atime.sees_reads();
-        let only_writes = state.opens == 1 && !flags.access.reads();
+        let only_writes = !flags.access.reads();
         state.direct = pages_are_lost && only_writes && !state.passthrough && self.maps_direct();
     }
 
@@ -167,7 +171,11 @@ impl<M: MetadataDriver> Cofs<M> {
             Some(backing) => DataPath::Passthrough(backing),
             None => {
                 let keep_cache = self.keep_cache(inode, state, node, flags);
-                if state.direct { self.opened_direct(inode, state) } else { DataPath::Cached { keep_cache } }
+                if state.direct {
+                    self.opened_direct(inode, state, flags)
+                } else {
+                    DataPath::Cached { keep_cache }
+                }
             }
         };
         Opened { handle, data_path, no_flush: true }
@@ -175,11 +183,13 @@ impl<M: MetadataDriver> Cofs<M> {
 
     /// Who joins the one that only writes may map the file, and so bring pages back into the cache; a page that is
     /// brought just while it is written would stay as it was. So each write from now on is followed by a recall, and the
-    /// next open drops the pages.
-    fn opened_direct(&self, inode: &OpenInode, state: &State) -> DataPath {
-        let joined = state.opens > 1;
-        inode.set_perhaps_mapped(joined);
-        if joined {
+    /// next open drops the pages. (What a mapping changes in the page that is being written is lost for one of the two all the same: see
+    /// [`Cofs::share_by_object`].)
+    fn opened_direct(&self, inode: &OpenInode, state: &State, flags: &OpenFlags) -> DataPath {
+        if state.opens == 1 {
+            inode.set_perhaps_mapped(false);
+        } else if flags.access.reads() {
+            inode.set_perhaps_mapped(true);
             self.stale_pages.note_for_certain(inode.ino);
         }
         DataPath::Direct

@@ -39,6 +39,9 @@ impl<M: MetadataDriver> Cofs<M> {
         if flags.truncate && here_or_waiting!(self.metadata.node(inode.ino))?.value.layout != Layout::Inline {
             blocking().await;
         }
+        if inode.try_shared().is_some_and(|state| self.is_to_be_shared(inode, &state, flags)) {
+            blocking().await;
+        }
         let (opened, entered) = here_or_waiting!(self.open_joined(ctx, inode, flags))?;
         if entered && (flags.sync || flags.data_sync) {
             // The kernel syncs the bytes it writes; that the file is being written must be durable too.
@@ -61,6 +64,9 @@ impl<M: MetadataDriver> Cofs<M> {
         let writer = flags.access.writes();
         let mut state = inode.exclusive().await;
         let mut node = self.join(inode, &mut state, writer).await?;
+        if self.is_to_be_shared(inode, &state, flags) && !is_impatient() {
+            self.share_by_object(inode, &mut state).await;
+        }
         if flags.truncate && !writer && state.execs > 0 {
             // The kernel refuses writers before it asks us. One who empties it without writing it refuses only when we
             // have done so, and the program has lost its text.
