@@ -174,6 +174,9 @@ fn rarely_done(dir: &Path) -> io::Result<()> {
     }
     rustix::fs::fallocate(open("small")?, rustix::fs::FallocateFlags::empty(), 0, 1000)?;
     rustix::fs::syncfs(&large)?;
+    large.sync_all()?;
+    // Closed, and not synced: it stays, for the unmount.
+    open("../closed")?.write_all_at(&vec![7; 400_000], 0)?;
     change_by_another_user(&open("set-id")?)?;
     // A first read, whose time is committed within a second: of a file that is still there then.
     let read = open("../read")?;
