@@ -156,6 +156,46 @@ fn a_store_on_a_full_file_system_is_mounted_and_emptied() {
     }
 }
 
+/// As [`a_volume_that_filled_up_is_mounted_again_and_again_and_heals`], with space enough.
+#[test]
+fn a_volume_that_has_used_up_the_inodes_is_mounted_again_and_again_and_heals() {
+    if skip() || !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: mounting a small file system takes root");
+        return;
+    }
+    let root = scratch();
+    let small = Small::mount_with(&root, c"size=200m,nr_inodes=400");
+    let store = small.0.join("store");
+    let store = store.to_str().unwrap();
+    run(&["format", store]);
+    let mounted = Mounted::new(&root, store, &["-o", "norestart"]);
+    let write =
+        |mounted: &Mounted, number: u32| fs::write(mounted.path(&number.to_string()), vec![1; 100_000]);
+    let made = (0..).take_while(|number| write(&mounted, *number).is_ok()).count();
+    assert!(made > 100, "{made}");
+    small.fill_with_files();
+    mounted.unmount();
+    for round in 0..4 {
+        small.fill_with_files();
+        let mounted = Mounted::new(&root, store, &["-o", "norestart"]);
+        assert_eq!(fs::read(mounted.path("99")).unwrap(), vec![1; 100_000]);
+        fs::remove_file(mounted.path(&round.to_string())).unwrap();
+        if round % 2 == 0 {
+            mounted.unmount();
+            continue;
+        }
+        lives::kill(&mounted.dir);
+        run(&["umount", "--dead", mounted.dir.to_str().unwrap()]);
+        drop(mounted);
+    }
+    small.fill_with_files();
+    let mounted = Mounted::new(&root, store, &["-o", "norestart"]);
+    (10..60).for_each(|number| fs::remove_file(mounted.path(&number.to_string())).unwrap());
+    wait_for("room for a file", || write(&mounted, 10_000).is_ok());
+    mounted.unmount();
+    run(&["fsck", store]);
+}
+
 /// The volume's data have taken all that there was, what the engine had set aside for removals among it.
 #[test]
 fn a_volume_that_filled_up_is_mounted_again_and_again_and_heals() {

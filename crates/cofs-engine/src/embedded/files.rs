@@ -12,18 +12,8 @@ use super::{
 
 const IDENTITY: &str = "IDENTITY";
 const OPTIONS: &str = "OPTIONS-";
-const WHOLE: [&str; 10] = [
-    MARKER,
-    MARKER_NEW,
-    CURRENT,
-    manifest::NOTE,
-    intake::END_NAME,
-    reserve::NAME,
-    reserve::OPENING_NAME,
-    IDENTITY,
-    "LOCK",
-    "LOG",
-];
+const WHOLE: [&str; 8] =
+    [MARKER, MARKER_NEW, CURRENT, manifest::NOTE, intake::END_NAME, IDENTITY, "LOCK", "LOG"];
 const BEGINNINGS: [&str; 6] =
     [intake::NAME_PREFIX, doubt::PREFIX, NEW_PREFIX, "LOG.old.", "MANIFEST-", OPTIONS];
 /// Of RocksDB's files that have a number for a name.
@@ -31,6 +21,7 @@ const ENDINGS: [&str; 3] = ["log", "sst", "dbtmp"];
 
 fn is_own(name: &str) -> bool {
     WHOLE.contains(&name)
+        || reserve::is_its(name.as_ref())
         || BEGINNINGS.iter().any(|beginning| name.starts_with(beginning))
         || is_numbered(name)
 }

@@ -10,6 +10,8 @@
 //! same one. So there is a second, small one that nothing but opening gives up, before the first. What opening writes replaces what the one before
 //! wrote, so that it is taken back at once, before anybody uses the store: a full volume can be mounted again and again.
 //!
+//! Some file systems run out of inodes before they run out of space. So each has empty files beside it, which are made, and go, with it.
+//!
 //! All of it is best effort: a file system that can't set space aside is used without.
 
 use std::{
@@ -17,10 +19,10 @@ use std::{
     fs::File,
     io::{
         self,
-        ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull},
+        ErrorKind::{AlreadyExists, FileTooLarge, QuotaExceeded, StorageFull},
     },
     os::unix::fs::OpenOptionsExt,
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 use rustix::{
@@ -49,8 +51,33 @@ const PIECE_BYTES: u64 = 4 << 10;
 pub(super) const NAME: &str = "reserve";
 pub(super) const OPENING_NAME: &str = "reserve-opening";
 
+/// Empty files beside each: opening makes some eight files before it removes as many, and what removals set free comes back by a few tables.
+const SPARES: u32 = 16;
+
 pub(super) fn is_its(file: &OsStr) -> bool {
-    [NAME, OPENING_NAME].iter().any(|name| file == *name)
+    let is_spare = |(name, number): (&str, &str)| {
+        [NAME, OPENING_NAME].contains(&name) && number.parse().is_ok_and(|number: u32| number < SPARES)
+    };
+    file == NAME
+        || file == OPENING_NAME
+        || file.to_str().and_then(|file| file.split_once('.')).is_some_and(is_spare)
+}
+
+fn spares(path: &Path) -> impl Iterator<Item = PathBuf> {
+    (0..SPARES).map(|number| path.with_extension(number.to_string()))
+}
+
+/// Has as many spare files as can be had.
+fn keep_spares(path: &Path, space: &StatVfs) {
+    if space.f_files == 0 {
+        return; // Inodes are not counted there.
+    }
+    for spare in spares(path) {
+        let made = File::options().write(true).create_new(true).open(spare);
+        if made.is_err_and(|error| error.kind() != AlreadyExists) {
+            return;
+        }
+    }
 }
 
 /// Makes the reserve if it is not there, or larger: as much as the file system can spare now.
@@ -71,6 +98,7 @@ fn set_aside(directory: &Path, bytes_min: u64) {
     let affordable = wanted.min(share(space.f_bavail, FREE_PART));
     if affordable >= bytes_min.min(wanted) {
         let _ = hold(&directory.join(NAME), affordable);
+        keep_spares(&directory.join(NAME), &space);
     }
 }
 
@@ -115,13 +143,19 @@ pub(super) fn release_for_opening(directory: &Path) -> Option<u64> {
 }
 
 fn give_up(path: &Path) -> Option<u64> {
-    let bytes = std::fs::metadata(path).ok()?.len();
-    std::fs::remove_file(path).ok().map(|()| bytes)
+    let bytes = std::fs::metadata(path).map_or(0, |file| file.len());
+    let is_removed = |file: &Path| std::fs::remove_file(file).is_ok();
+    let spares = spares(path).filter(|spare| is_removed(spare)).count();
+    (is_removed(path) || spares > 0).then_some(bytes)
 }
 
 /// Takes so much space back, if it is there; whether it was.
 pub(super) fn take_back(directory: &Path, bytes: u64) -> bool {
-    free_bytes(directory) >= bytes && hold(&directory.join(NAME), bytes).is_ok()
+    let taken = free_bytes(directory) >= bytes && hold(&directory.join(NAME), bytes).is_ok();
+    if taken && let Ok(space) = statvfs(directory) {
+        keep_spares(&directory.join(NAME), &space);
+    }
+    taken
 }
 
 /// Takes back so much, or nearly all that is left.
@@ -129,6 +163,9 @@ pub(super) fn take_back_most(directory: &Path, bytes: u64) {
     let left = free_bytes(directory).saturating_sub(LEFT_BYTES);
     if left > 0 {
         let _ = hold(&directory.join(NAME), bytes.min(left));
+    }
+    if let Ok(space) = statvfs(directory) {
+        keep_spares(&directory.join(NAME), &space);
     }
 }
 
@@ -138,6 +175,7 @@ pub(super) fn keep_for_opening(directory: &Path) {
     let manifest_bytes =
         (space.f_blocks.saturating_mul(space.f_frsize) / MANIFEST_PART).min(MANIFEST_BYTES_MAX);
     let (path, bytes) = (directory.join(OPENING_NAME), OPENING_BYTES + manifest_bytes);
+    keep_spares(&path, &space);
     // What is told to be free is not what this user may have: root has more of ext4, others less where there are quotas. And what is not
     // kept now is somebody else's by the next life.
     let mut more = bytes.saturating_sub(held_bytes(&path));
@@ -188,6 +226,31 @@ mod tests {
         let file = std::fs::metadata(directory.path().join(OPENING_NAME)).unwrap();
         assert!(file.len() == whole && file.blocks() * 512 >= whole);
         assert!(hold(&directory.path().join(OPENING_NAME), u64::MAX >> 2).is_err() && held() == whole);
+    }
+
+    #[test]
+    fn files_are_kept_and_given_up_beside_each() {
+        let directory = tempfile::tempdir().unwrap();
+        let names = || -> Vec<_> {
+            let files = std::fs::read_dir(directory.path()).unwrap();
+            files.map(|file| file.unwrap().file_name()).collect()
+        };
+        make(directory.path());
+        keep_for_opening(directory.path());
+        keep_for_opening(directory.path());
+        let all = names();
+        assert!(all.len() == 2 * (1 + SPARES as usize) && all.iter().all(|name| is_its(name)), "{all:?}");
+        assert!(release_for_opening(directory.path()).is_some());
+        assert!(
+            names().len() == 1 + SPARES as usize && release(directory.path()).is_some() && names().is_empty()
+        );
+        // Those alone are worth a try, too.
+        let space = statvfs(directory.path()).unwrap();
+        keep_spares(&directory.path().join(NAME), &space);
+        assert_eq!((release(directory.path()), release(directory.path())), (Some(0), None));
+        assert!(
+            !["reserve.txt", "reserve.16", "reserve.", "other.1"].iter().any(|name| is_its(OsStr::new(name)))
+        );
     }
 
     fn is_there(directory: &Path) -> bool {

@@ -5,7 +5,7 @@ pub mod lives;
 
 use std::{
     collections::BTreeMap,
-    ffi::OsStr,
+    ffi::{CStr, OsStr},
     fmt::Debug,
     fs, io,
     path::{Path, PathBuf},
@@ -222,10 +222,14 @@ pub struct Small(pub PathBuf);
 
 impl Small {
     pub fn mount(root: &TempDir) -> Self {
+        Self::mount_with(root, c"size=64m")
+    }
+
+    pub fn mount_with(root: &TempDir, options: &CStr) -> Self {
         let at = root.path().join("small");
         fs::create_dir(&at).unwrap();
         let flags = rustix::mount::MountFlags::empty();
-        rustix::mount::mount("cofs-test", &at, "tmpfs", flags, c"size=64m").unwrap();
+        rustix::mount::mount("cofs-test", &at, "tmpfs", flags, options).unwrap();
         Self(at)
     }
 
@@ -244,6 +248,12 @@ impl Small {
         };
         let there = done("mkfs.ext4", &["-q", "-F"], &[]) && done("mount", &["-o", "loop"], &[&at]);
         there.then_some(Self(at))
+    }
+
+    /// To the last inode.
+    pub fn fill_with_files(&self) {
+        let more = |number: u32| fs::File::create(self.0.join(format!("ballast-{number}"))).is_ok();
+        (0..).take_while(|number| more(*number)).for_each(drop);
     }
 
     /// To the last block.
