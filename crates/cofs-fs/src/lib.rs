@@ -11,6 +11,7 @@
 mod closed;
 mod cofs;
 mod collector;
+mod descriptors;
 mod face;
 mod ghosts;
 mod handle;

@@ -8,6 +8,7 @@ use cofs_types::{Attributes, FsError, FsResult, InodeId, Layout, OpenFlags, Time
 
 use crate::{
     Cofs,
+    descriptors::Descriptor,
     open_inode::{OpenInode, State, Writing},
     open_object::OpenObject,
 };
@@ -37,8 +38,9 @@ impl<M: MetadataDriver> Cofs<M> {
         // Whoever asks for its size next must be able to learn it.
         let filled =
             |file: &ObjectFile| fill_object(file, &bytes, must_sync, fill).and_then(|()| file.stat());
+        let descriptor = self.descriptor()?;
         let (taken, _) = self.placement.take_prepared(ino, filled)?;
-        self.commit_outgrow(ino, taken, None, state).await
+        self.commit_outgrow(ino, (taken, descriptor), None, state).await
     }
 
     /// Whether one who may map a file now joins another who only writes it, past the page cache.
@@ -73,6 +75,7 @@ impl<M: MetadataDriver> Cofs<M> {
     /// where a pool may hang for long, the object is taken by somebody else, who is not waited for then.
     pub(crate) async fn begin_in_object(&self, record: &Attributes, state: &mut State) -> FsResult<bool> {
         let Attributes { ino, mtime, .. } = *record;
+        let descriptor = self.descriptor()?;
         let filled = move |file: &ObjectFile| age_object(file, mtime);
         let taken = if self.options.remote_below {
             self.placement.take_in_time(ino, filled)?
@@ -82,7 +85,7 @@ impl<M: MetadataDriver> Cofs<M> {
             None
         };
         let Some((taken, stat)) = taken else { return Ok(false) };
-        self.commit_outgrow(ino, taken, Some(stat), state).await?;
+        self.commit_outgrow(ino, (taken, descriptor), Some(stat), state).await?;
         Ok(true)
     }
 
@@ -90,7 +93,7 @@ impl<M: MetadataDriver> Cofs<M> {
     async fn commit_outgrow(
         &self,
         ino: InodeId,
-        taken: Taken,
+        (taken, descriptor): (Taken, Descriptor),
         before: Option<ObjectStat>,
         state: &mut State,
     ) -> FsResult<Node> {
@@ -109,7 +112,7 @@ impl<M: MetadataDriver> Cofs<M> {
         };
         failpoint("fs.outgrow.committed");
         state.layout = Layout::Object(taken.id);
-        state.object = Some(Arc::new(OpenObject::new(taken.file)));
+        state.object = Some(Arc::new(OpenObject::new(taken.file, descriptor)));
         state.writing = Some(Writing { before });
         state.wrote = true;
         Ok(node)

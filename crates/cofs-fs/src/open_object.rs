@@ -7,7 +7,7 @@ use std::{
 
 use cofs_placement::ObjectFile;
 
-use crate::{BackingId, Passthrough};
+use crate::{BackingId, Passthrough, descriptors::Descriptor};
 
 /// A registered backing file. The kernel lets go of it when this is dropped.
 struct Backing {
@@ -26,11 +26,12 @@ impl Drop for Backing {
 pub(crate) struct OpenObject {
     pub(crate) file: Arc<ObjectFile>,
     backing: OnceLock<Backing>,
+    _descriptor: Descriptor,
 }
 
 impl OpenObject {
-    pub(crate) fn new(file: Arc<ObjectFile>) -> Self {
-        Self { file, backing: OnceLock::new() }
+    pub(crate) fn new(file: Arc<ObjectFile>, descriptor: Descriptor) -> Self {
+        Self { file, backing: OnceLock::new(), _descriptor: descriptor }
     }
 
     pub(crate) fn backing(&self) -> Option<BackingId> {

@@ -156,6 +156,7 @@ impl<M: MetadataDriver> Cofs<M> {
         if let Some(open) = self.idle.take(ino, id) {
             return Ok(open);
         }
+        let descriptor = self.descriptor()?;
         // For writing too, so that one descriptor serves all opens.
         let file = match self.open_below(id, true) {
             Err(FsError::ReadOnly | FsError::PermissionDenied | FsError::NotPermitted) => {
@@ -168,7 +169,7 @@ impl<M: MetadataDriver> Cofs<M> {
             true => FsError::corrupt(format!("inode {ino}: its object {id} is missing")),
             false => error,
         })?;
-        Ok(Arc::new(OpenObject::new(file)))
+        Ok(Arc::new(OpenObject::new(file, descriptor)))
     }
 
     fn open_below(&self, id: ObjectId, write: bool) -> FsResult<Arc<ObjectFile>> {
