@@ -46,4 +46,4 @@ pub use recovery::Recovered;
 pub use strangers::OpenElsewhere;
 
 /// Names of the threads that tidy up.
-pub const BACKGROUND_THREADS: &[&str] = &[collector::THREAD];
+pub const BACKGROUND_THREADS: &[&str] = &[closed::THREAD, collector::THREAD];

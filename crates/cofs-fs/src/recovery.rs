@@ -128,7 +128,7 @@ fn look_at_closed<M: MetadataDriver>(
             run(metadata.synced(&[(ino, unsynced)]))?;
             Ok(Found::Whole)
         }
-        Err(error) if is_missing(&error) => {
+        Err(error) if is_missing(&error) && is_newborn(&node) => {
             tracing::warn!(%ino, %object, "its object was never synced and went with the power: the file is empty");
             run(metadata.inlay(ino, &[], None))?;
             Ok(Found::Emptied)
@@ -201,6 +201,13 @@ fn settle<M: MetadataDriver>(
     };
     run(metadata.settle(ino, &Settled { ctime, ..settled }, leave))?;
     Ok(Found::Settled)
+}
+
+/// Whether a closed file that no sync has covered is too young for an earlier one to have covered it: an older one's object may have been synced before, and
+/// where it is missing that is a loss that is not ours to tidy away.
+fn is_newborn(node: &Node) -> bool {
+    let age = node.attributes.ctime.secs.saturating_sub(node.attributes.btime.secs);
+    age < 2 * limits::CLOSED_UNSYNCED.as_secs().cast_signed()
 }
 
 /// A size above the inline maximum has been settled from an object once, which may have been synced: then a

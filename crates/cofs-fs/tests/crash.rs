@@ -5,7 +5,7 @@ mod common;
 use std::{sync::Arc, time::Duration};
 
 use cofs_fs::{FileSystem, run};
-use cofs_metadata::MetadataDriver;
+use cofs_metadata::{Leave, MetadataDriver, Settled};
 use cofs_placement::{Fault, Operation};
 use cofs_types::{InodeId, SetAttributes, SetTime, Timestamp};
 use common::*;
@@ -286,6 +286,33 @@ fn a_closed_file_whose_object_went_with_the_power_is_empty() {
     let volume = world.mount();
     assert_eq!(volume.fs.recovered().emptied, 1);
     assert!(volume.is_inline(ino) && volume.contents(ino).is_empty());
+}
+
+#[test]
+fn the_missing_object_of_a_closed_file_that_is_not_new_is_left_to_fsck() {
+    let world = World::new();
+    let volume = world.mount();
+    let (ino, file) = volume.create("a");
+    volume.write(ino, file, 0, &pattern(INLINE_MAX * 3, 1));
+    volume.close(ino, file);
+    let object = volume.object_path(ino);
+    let metadata = volume.fs.metadata();
+    // Its last change was an hour after its birth.
+    let (_, unsynced) = run(metadata.unsynced_set(None, 9)).unwrap().value[0];
+    run(metadata.begin_writing(ino)).unwrap();
+    let mut settled = Settled {
+        size_bytes: INLINE_MAX as u64 * 3,
+        ctime: Some(volume.stat(ino).ctime),
+        ..Settled::default()
+    };
+    settled.ctime.as_mut().unwrap().secs += 3600;
+    run(metadata.settle(ino, &settled, Leave::Closed(unsynced))).unwrap();
+    drop(volume);
+    std::fs::remove_file(object).unwrap();
+    world.reboot();
+    let volume = world.mount();
+    assert_eq!((volume.fs.recovered().emptied, volume.fs.recovered().unreachable), (0, 1));
+    assert_eq!(volume.stat(ino).size_bytes, INLINE_MAX as u64 * 3);
 }
 
 #[test]
