@@ -64,7 +64,7 @@ impl Cli {
             Verb::Load(args) => verbs::load::run(args, progress).map(done),
             Verb::Bench(args) => verbs::bench::run(args, self.output, progress).map(done),
             Verb::Config(args) => verbs::config::run(args, self.output).map(done),
-            Verb::Man(args) => verbs::man::run(args).map(done),
+            Verb::Man(args) => verbs::man::run(args, self.output).map(done),
             Verb::Completions(args) => verbs::completions::run(args, self.output).map(done),
         }
     }

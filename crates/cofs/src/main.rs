@@ -27,7 +27,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().collect();
     if let Err(failure) = check_environment() {
-        return say(&failure);
+        return say(&failure.within("cofs"));
     }
     let parsed = match verbs::helper::translate(&arguments) {
         Ok(Some(translated)) => cli::Cli::try_parse_from(translated),

@@ -161,7 +161,7 @@ fn environment_that_is_no_text_is_refused() {
         let output = cofs(&["umount", "/nonexistent"]).env(name, value).output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!((output.status.code(), said.lines().count()), (Some(2), 1), "{said}");
-        assert!(said.contains(name) && said.contains("unset it"), "{said}");
+        assert!(said.starts_with("cofs") && said.contains(name) && said.contains("unset it"), "{said}");
     }
 }
 
@@ -198,6 +198,7 @@ fn a_mount_point_that_cannot_be_one_is_refused() {
     let inside = format!("{store}/inside");
     fs::create_dir(&inside).unwrap();
     let above = root.path().to_str().unwrap();
+    refused(root.path(), &["mount", &store, &path_str(&root, "two words")], 1, &["mkdir '", "two words'"]);
     refused(root.path(), &["mount", &store, &missing], 1, &[&missing, "does not exist", "mkdir"]);
     refused(root.path(), &["mount", &store, &file], 1, &[&file, "not a directory"]);
     let link = path_str(&root, "link");
@@ -319,6 +320,7 @@ fn man_pages_and_completions_cover_every_verb() {
         assert!(fs::metadata(root.path().join(page)).unwrap().len() > 200, "{page}");
     }
     refused(root.path(), &["man", "--dir", "/nonexistent/dir"], 1, &["/nonexistent/dir"]);
+    refused(root.path(), &["man", "--dir", dir, "--output", "json"], 2, &["--output", "leave it out"]);
     for shell in ["bash", "zsh", "fish"] {
         let output = cofs(&["completions", shell]).output().unwrap();
         assert!(String::from_utf8_lossy(&output.stdout).contains("fsck"), "{shell}");

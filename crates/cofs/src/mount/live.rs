@@ -18,6 +18,7 @@ use serde_json::Value;
 use super::mountinfo::{self, Mount};
 use crate::{
     failure::{Done, Failure, without_numbers},
+    output::shell_word,
     volume::{
         lock::StoreLock,
         open::{Found, find},
@@ -97,7 +98,7 @@ pub fn containing(path: &Path) -> Done<Option<Mount>> {
 fn dead(path: &Path) -> Failure {
     let point = by_its_words(path).map_or_else(|| path.to_owned(), |mount| mount.point);
     Failure::new(format!("the mount of {} is dead: its process has ended", path.display()))
-        .next(format!("take it away (cofs umount {}) and mount the volume again", point.display()))
+        .next(format!("take it away (cofs umount {}) and mount the volume again", shell_word(&point)))
 }
 
 /// The mount in which it lies, by the words of the path: nothing in it is asked.
@@ -217,7 +218,7 @@ pub fn collect(mount: &Mount) -> Done {
         Errno::ROFS => {
             let shown = mount.point.display();
             Failure::new(format!("{shown} is mounted read-only, and nothing is removed there"))
-                .next(format!("unmount it (cofs umount {shown}) and name its store"))
+                .next(format!("unmount it (cofs umount {}) and name its store", shell_word(&mount.point)))
         }
         errno => Failure::io("cannot collect", &mount.point, &errno.into()),
     })

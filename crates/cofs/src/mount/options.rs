@@ -125,6 +125,11 @@ impl MountOptions {
     /// Adds the comma-separated words of one `-o`. `sloppy` (mount -s): unknown words are passed over.
     pub fn add(&mut self, words: &str, sloppy: bool) -> Done {
         for word in words.split(',').filter(|word| !word.is_empty()) {
+            if word == "remount" {
+                // Nor may it be passed over: it would be mounted twice.
+                return Err(Failure::usage("the options of a mount stay as they are while it is mounted")
+                    .next("unmount it, and mount it with others (cofs umount DIR, cofs mount -o …)"));
+            }
             match self.add_word(word) {
                 Ok(true) => {}
                 Ok(false) if sloppy => {}
@@ -250,6 +255,14 @@ mod tests {
             ..MountOptions::default()
         };
         assert_eq!(options.unwrap(), expected);
+    }
+
+    #[test]
+    fn who_wants_other_options_is_told_what_to_do() {
+        for sloppy in [false, true] {
+            let refused = MountOptions::default().add("rw,remount", sloppy).unwrap_err();
+            assert!(refused.to_string().contains("unmount it"), "{refused}");
+        }
     }
 
     #[test]

@@ -7,6 +7,7 @@ use clap_mangen::Man;
 
 use crate::{
     failure::{Done, Within},
+    output::{self, Format},
     staged::{Readers, Staged},
 };
 
@@ -19,7 +20,8 @@ pub struct Args {
 }
 
 /// All pages are written before the first is put in its place: where there is no room for them, nothing is changed.
-pub fn run(args: &Args) -> Done {
+pub fn run(args: &Args, form: Format) -> Done {
+    output::refuse_form(form, "man pages are written to files")?;
     let mut program = crate::cli::Cli::command().disable_help_subcommand(true);
     program.build();
     let stage = |page: Man| {

@@ -35,6 +35,7 @@ use crate::{
         signals::Told,
         supervisor::{Inheritance, Line, supervise},
     },
+    output::shell_word,
     staged::place_of,
     volume::{
         config::{self, INLINE_MAX_DEFAULT},
@@ -206,10 +207,10 @@ fn say_taken_away(dir: &Path) {
 
 /// Where `store` is to be mounted.
 fn check_mount_point(dir: &Path, store: &Path) -> Done<PathBuf> {
-    let shown = dir.display();
+    let (shown, word) = (dir.display(), shell_word(dir));
     let dead = || {
         Failure::new(format!("a dead mount is on {shown}: its process has ended"))
-            .next(format!("take it away first: cofs umount {shown}"))
+            .next(format!("take it away first: cofs umount {word}"))
     };
     mountinfo::at(&std::path::absolute(dir)?)?.iter().try_for_each(live::refuse_stopped)?;
     let point = dir.canonicalize().map_err(|error| match Errno::from_io_error(&error) {
@@ -218,7 +219,7 @@ fn check_mount_point(dir: &Path, store: &Path) -> Done<PathBuf> {
                 .next("make the directory that it names, or name another")
         }
         Some(Errno::NOENT) => Failure::new(format!("mount point {shown} does not exist"))
-            .next(format!("make it first: mkdir {shown}")),
+            .next(format!("make it first: mkdir {word}")),
         Some(Errno::NOTCONN) => dead(),
         _ => Failure::io("cannot reach", dir, &error),
     })?;
@@ -227,7 +228,7 @@ fn check_mount_point(dir: &Path, store: &Path) -> Done<PathBuf> {
             return Err(dead());
         }
         let next = match store.canonicalize().is_ok_and(|store| store == mount.source) {
-            true => format!("unmount it first to have it there anew (cofs umount {shown})"),
+            true => format!("unmount it first to have it there anew (cofs umount {word})"),
             false => "name another directory".to_owned(),
         };
         return Err(

@@ -113,8 +113,10 @@ fn refuse_anew(mount: &Mount, bound: usize) -> Done {
         return Ok(());
     }
     let (shown, store) = (mount.point.display(), mount.source.display());
-    Err(Failure::new(format!("{shown} was unmounted, but {store} is mounted there anew"))
-        .next(format!("unless somebody has just mounted it, unmount it again: cofs umount {shown}")))
+    Err(Failure::new(format!("{shown} was unmounted, but {store} is mounted there anew")).next(format!(
+        "unless somebody has just mounted it, unmount it again: cofs umount {}",
+        output::shell_word(&mount.point)
+    )))
 }
 
 /// The mount that `dir` names. Its root need not answer: a dead daemon's mount is to be taken away, too.

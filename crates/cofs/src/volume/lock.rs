@@ -206,7 +206,7 @@ impl StoreLock {
     fn take_trusting(store: &Path, path: &Path, file: File, trust: Trust, beat: Duration) -> Done<Self> {
         refuse_living(store, path, trust, beat)?;
         if let Some(words) = read_last_words(path) {
-            tracing::warn!(store = %store.display(), words, "of when it was last in use");
+            tracing::warn!(store = %store.display(), words, "what was told when the store was last in use");
         }
         let record = Record::mine();
         match write_record(&file, &record) {

@@ -25,6 +25,7 @@ use crate::{
         live,
         mountinfo::{self, Mount},
     },
+    output::shell_word,
 };
 
 /// How long a mount waits for the one before it to be closed.
@@ -68,8 +69,9 @@ impl Found {
             && (StoreLock::is_held(&store, purpose) || has_lost_lock(&mount, &store, &config))
         {
             let shown = mount.point.display();
-            return Err(Failure::new(format!("{} is already mounted on {shown}", store.display()))
-                .next(format!("use it there, or unmount it first (cofs umount {shown})")));
+            return Err(Failure::new(format!("{} is already mounted on {shown}", store.display())).next(
+                format!("use it there, or unmount it first (cofs umount {})", shell_word(&mount.point)),
+            ));
         }
         let lock = StoreLock::take(&store, purpose)?;
         Ok(Locked { store, config, purpose, lock })
