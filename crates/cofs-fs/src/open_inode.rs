@@ -7,13 +7,16 @@
 //!   *before* it locks. So a thread that waits for the lock waits for one that runs;
 //! - `writing` is set exactly while the inode stands in the open-for-writing set.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
 };
 
 use cofs_placement::ObjectStat;
-use cofs_types::{Attributes, FsError, FsResult, InodeId, Layout, Timestamp};
+use cofs_types::{Attributes, FsError, FsResult, InodeId, Layout, Timestamp, limits};
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::{blocking, open_object::OpenObject};
@@ -123,6 +126,9 @@ pub(crate) struct OpenInode {
     perhaps_mapped: AtomicBool,
     /// It has been given capabilities (`security.capability`) while it was open.
     capable: AtomicBool,
+    /// When an open was last told to drop the kernel's pages, in microseconds since this was made; 0: none was.
+    dropped: AtomicU64,
+    made: Instant,
     /// A sync failed: nothing that was written may be called safe any more.
     poisoned: AtomicBool,
 }
@@ -135,8 +141,27 @@ impl OpenInode {
             atime_due: AtomicBool::new(false),
             perhaps_mapped: AtomicBool::new(false),
             capable: AtomicBool::new(false),
+            dropped: AtomicU64::new(0),
+            made: Instant::now(),
             poisoned: AtomicBool::new(false),
         }
+    }
+
+    /// An open is told to drop the kernel's pages, which it does a moment later.
+    pub(crate) fn set_dropped(&self) {
+        self.dropped.store(self.age_micros().max(1), Ordering::Release);
+    }
+
+    /// How long until all who were told to drop pages have done so, presumably. None if they have.
+    pub(crate) fn until_dropped(&self) -> Option<Duration> {
+        let dropped = self.dropped.load(Ordering::Acquire);
+        let since = Duration::from_micros(self.age_micros().saturating_sub(dropped));
+        let left = limits::PAGES_DROPPED.saturating_sub(since);
+        (dropped > 0 && !left.is_zero()).then_some(left)
+    }
+
+    fn age_micros(&self) -> u64 {
+        self.made.elapsed().as_micros().try_into().unwrap_or(u64::MAX)
     }
 
     /// The state, shared; where another holds it, on a thread that may wait.

@@ -68,6 +68,8 @@ pub const POOLS_MAX: usize = 64;
 
 /// Inodes that the file-system layer remembers while open, or kept open after their last close.
 pub const OPEN_FILES_MAX: usize = 1 << 20;
+/// How long the kernel takes at most, presumably, to drop a file's pages after an open was answered so.
+pub const PAGES_DROPPED: Duration = Duration::from_millis(20);
 /// Descriptors, of those that the process may have, that open objects leave to others, the metadata above all; at most half of them.
 pub const DESCRIPTORS_KEPT: usize = 4096;
 /// Objects kept open after the last close, so that reopening is cheap.

@@ -174,6 +174,9 @@ impl<M: MetadataDriver> Cofs<M> {
                 if state.direct {
                     self.opened_direct(inode, state, flags)
                 } else {
+                    if !keep_cache {
+                        inode.set_dropped();
+                    }
                     DataPath::Cached { keep_cache }
                 }
             }

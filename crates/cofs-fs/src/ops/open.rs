@@ -42,7 +42,10 @@ impl<M: MetadataDriver> Cofs<M> {
         if inode.try_shared().is_some_and(|state| self.is_to_be_shared(inode, &state, flags)) {
             blocking().await;
         }
-        let (opened, entered) = here_or_waiting!(self.open_joined(ctx, inode, flags))?;
+        let (opened, entered, drops) = here_or_waiting!(self.open_joined(ctx, inode, flags))?;
+        if drops {
+            self.wait_for_drops(inode).await;
+        }
         if entered && (flags.sync || flags.data_sync) {
             // The kernel syncs the bytes it writes; that the file is being written must be durable too.
             if let Err(error) = self.sync_metadata().await {
@@ -54,15 +57,27 @@ impl<M: MetadataDriver> Cofs<M> {
         Ok(opened)
     }
 
-    /// Tells besides whether the kernel may write by itself from now on.
+    /// Who has opened the file before a writer was told to drop its pages, and the kernel does that when it comes to it: were that after the writer has changed
+    /// one and before we have it, who reads then would bring the page back as it was. From now on nobody is told so.
+    async fn wait_for_drops(&self, inode: &OpenInode) {
+        if inode.until_dropped().is_some() {
+            blocking().await;
+        }
+        while let Some(left) = inode.until_dropped() {
+            std::thread::sleep(left);
+        }
+    }
+
+    /// Tells besides whether the kernel may write by itself from now on, and whether he who is to write waits for others to have dropped pages.
     async fn open_joined(
         &self,
         ctx: &Context<'_>,
         inode: &OpenInode,
         flags: &OpenFlags,
-    ) -> FsResult<(Opened, bool)> {
+    ) -> FsResult<(Opened, bool, bool)> {
         let writer = flags.access.writes();
         let mut state = inode.exclusive().await;
+        let drops = writer && inode.until_dropped().is_some();
         let mut node = self.join(inode, &mut state, writer).await?;
         if self.is_to_be_shared(inode, &state, flags) && !is_impatient() {
             self.share_by_object(inode, &mut state).await;
@@ -89,7 +104,7 @@ impl<M: MetadataDriver> Cofs<M> {
         }
         state.execs += u32::from(flags.exec);
         let opened = self.opened(inode, &state, &node, flags);
-        Ok((opened, state.passthrough && writer))
+        Ok((opened, state.passthrough && writer, drops))
     }
 
     async fn truncate_opening(

@@ -152,7 +152,11 @@ fn read_tree(top: &Path) -> BTreeMap<String, Seen> {
             } else if kind.is_symlink() {
                 Seen::Symlink(fs::read_link(path).unwrap().to_str().unwrap().to_owned())
             } else {
-                Seen::File(fs::read(&path).unwrap_or_else(|error| panic!("{name}: {error}")))
+                // Before it is opened: nobody may take a part for the whole.
+                let says = entry.metadata().unwrap().len();
+                let bytes = fs::read(&path).unwrap_or_else(|error| panic!("{name}: {error}"));
+                assert_eq!(says, bytes.len() as u64, "{name} has not the bytes that it says");
+                Seen::File(bytes)
             };
             seen.insert(name, what);
         }
