@@ -20,7 +20,7 @@ use cofs_fs::{Context, FileSystem, FsOptions, ListOf, Opened, Stat, WriteFlags, 
 use cofs_metadata::MetadataDriver;
 use cofs_types::{
     Authority, Credentials, FallocateMode, FileKind, FsResult, InodeId, NewInode, OpenFlags, RenameMode,
-    SeekWhence, SetAttributes, SetTime, Timestamp, XattrMode, XattrName,
+    SeekWhence, SetAttributes, SetTime, Timestamp, XattrMode, XattrName, limits,
 };
 use common::*;
 use rustix::io::Errno;
@@ -137,6 +137,8 @@ impl Fixture {
         volume.setattr(program.0, owned).unwrap();
         let set_id = SetAttributes { permissions: Some(0o4755), ..SetAttributes::default() };
         volume.setattr(program.0, set_id).unwrap();
+        // Who writes what was just opened waits for that, on a thread that may.
+        std::thread::sleep(limits::PAGES_DROPPED);
         Self { volume, engine, _world: world, small, large, gone, program, directory }
     }
 
