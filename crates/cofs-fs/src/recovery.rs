@@ -114,7 +114,8 @@ fn look_at_closed<M: MetadataDriver>(
         return Ok(Found::Whole);
     }
     match look_at(placement, object) {
-        Ok(found) if found.size_bytes < node.attributes.size_bytes => {
+        // Longer it is where it was written once more, and the power took that commit and not all of the bytes.
+        Ok(found) if found.size_bytes != node.attributes.size_bytes => {
             let left = Settled {
                 size_bytes: found.size_bytes,
                 blocks_512: found.blocks_512,
@@ -122,7 +123,8 @@ fn look_at_closed<M: MetadataDriver>(
                 ..Settled::default()
             };
             run(metadata.settle(ino, &left, Leave::Synced))?;
-            Ok(Found::Shortened)
+            let is_shorter = found.size_bytes < node.attributes.size_bytes;
+            Ok(if is_shorter { Found::Shortened } else { Found::Settled })
         }
         Ok(_) => {
             run(metadata.synced(&[(ino, unsynced)]))?;

@@ -273,6 +273,23 @@ fn a_closed_file_is_as_long_as_what_a_power_cut_has_left_of_it() {
 }
 
 #[test]
+fn a_closed_file_has_what_a_later_write_has_left_though_its_commit_went_with_the_power() {
+    let world = World::new();
+    let volume = world.mount();
+    let (ino, file) = volume.create("a");
+    volume.write(ino, file, 0, &pattern(INLINE_MAX * 3, 1));
+    volume.close(ino, file);
+    let object = std::fs::OpenOptions::new().write(true).open(volume.object_path(ino)).unwrap();
+    drop(volume);
+    object.set_len(INLINE_MAX as u64 * 4).unwrap();
+    world.reboot();
+    let volume = world.mount();
+    assert_eq!((volume.fs.recovered().settled, volume.fs.recovered().shortened), (1, 0));
+    assert_eq!(volume.stat(ino).size_bytes, INLINE_MAX as u64 * 4);
+    assert_eq!(volume.contents(ino).len(), INLINE_MAX * 4);
+}
+
+#[test]
 fn a_closed_file_whose_object_went_with_the_power_is_empty() {
     let world = World::new();
     let volume = world.mount();
