@@ -15,6 +15,8 @@ const SYNC: u64 = 4;
 const DATA_SYNC: u64 = 8;
 const NO_ATIME: u64 = 16;
 const EXEC: u64 = 32;
+const PLACE_SHIFT: u32 = 8;
+const PLACE_MAX: u64 = 63;
 const LIFE_SHIFT: u32 = 32;
 
 /// The flags of an open file, decoded.
@@ -37,6 +39,16 @@ impl Handle {
             }
         }
         Self(bits)
+    }
+
+    /// The same, which has been told to drop pages: its place among those, from 1 on, or 0 where there is none
+    /// ([`crate::open_inode::Dropping`]).
+    pub(crate) fn in_place(self, place: u32) -> Self {
+        Self(self.0 | (u64::from(place) & PLACE_MAX) << PLACE_SHIFT)
+    }
+
+    pub(crate) const fn place(self) -> u32 {
+        (self.0 >> PLACE_SHIFT & PLACE_MAX) as u32
     }
 
     pub(crate) const fn from_id(id: HandleId) -> Self {
@@ -108,7 +120,9 @@ mod tests {
         assert_eq!(Handle::new(&flags, 7).syncs(), Some(true));
         flags.sync = true;
         let handle = Handle::from_id(Handle::new(&flags, 7).id());
-        assert_eq!((handle.syncs(), handle.life()), (Some(false), 7));
+        assert_eq!((handle.syncs(), handle.life(), handle.place()), (Some(false), 7, 0));
+        let handle = handle.in_place(63);
+        assert_eq!((handle.syncs(), handle.life(), handle.place()), (Some(false), 7, 63));
         assert!(handle.for_writing().and(handle.for_reading()).is_ok());
     }
 }

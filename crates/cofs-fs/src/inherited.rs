@@ -108,7 +108,9 @@ impl<M: MetadataDriver> Cofs<M> {
         let life = Handle::from_id(handle).life();
         if life >= self.options.life {
             let open = self.opens.get(ino).filter(|_| life == self.options.life);
-            return open.ok_or(FsError::BadHandle);
+            return open
+                .inspect(|open| open.dropping.done(Handle::from_id(handle).place()))
+                .ok_or(FsError::BadHandle);
         }
         let inode = self.opens.claim(ino)?;
         match self.inherit(&inode).await {

@@ -117,6 +117,76 @@ impl State {
     }
 }
 
+/// Opens that were told to drop the kernel's pages: it does that a moment after it has the answer, and nobody tells when. Whoever reads, writes or closes
+/// by such an open has come behind that. Each has a place here, which its handle tells.
+pub(crate) struct Dropping {
+    /// The places that opens have, a bit each.
+    taken: AtomicU64,
+    /// Of them, those that may be at it; and [`Self::NOWHERE`].
+    at_it: AtomicU64,
+    /// When the last one was told, in microseconds since this was made.
+    told: AtomicU64,
+    made: Instant,
+}
+
+impl Default for Dropping {
+    fn default() -> Self {
+        let [taken, at_it, told] = [0; 3].map(AtomicU64::new);
+        Self { taken, at_it, told, made: Instant::now() }
+    }
+}
+
+impl Dropping {
+    /// One for whom there was no place.
+    const NOWHERE: u64 = 1 << 63;
+
+    /// One more is told; his place, or 0. The caller holds the inode's lock exclusively.
+    pub(crate) fn tell(&self) -> u32 {
+        if self.left_but(0).is_none() {
+            self.at_it.store(0, Ordering::Release);
+        }
+        let free = !self.taken.load(Ordering::Relaxed) & !Self::NOWHERE;
+        let bit = if free == 0 { Self::NOWHERE } else { 1 << free.trailing_zeros() };
+        self.taken.fetch_or(bit & !Self::NOWHERE, Ordering::Relaxed);
+        self.told.store(self.age_micros(), Ordering::Release);
+        self.at_it.fetch_or(bit, Ordering::Release);
+        if free == 0 { 0 } else { free.trailing_zeros() + 1 }
+    }
+
+    /// He in this place is heard of.
+    pub(crate) fn done(&self, place: u32) {
+        let bit = bit_of(place);
+        if self.at_it.load(Ordering::Relaxed) & bit != 0 {
+            self.at_it.fetch_and(!bit, Ordering::Release);
+        }
+    }
+
+    /// He in this place closes.
+    pub(crate) fn leave(&self, place: u32) {
+        self.done(place);
+        self.taken.fetch_and(!bit_of(place), Ordering::Relaxed);
+    }
+
+    /// How long at most until all of them, but him in this place, have done so, presumably. None if they have.
+    pub(crate) fn left_but(&self, place: u32) -> Option<Duration> {
+        if self.at_it.load(Ordering::Acquire) & !bit_of(place) == 0 {
+            return None;
+        }
+        let since = self.age_micros().saturating_sub(self.told.load(Ordering::Acquire));
+        let left = limits::PAGES_DROPPED.saturating_sub(Duration::from_micros(since));
+        (!left.is_zero()).then_some(left)
+    }
+
+    fn age_micros(&self) -> u64 {
+        self.made.elapsed().as_micros().try_into().unwrap_or(u64::MAX)
+    }
+}
+
+/// No bit for place 0.
+fn bit_of(place: u32) -> u64 {
+    place.checked_sub(1).map_or(0, |place| 1 << place)
+}
+
 pub(crate) struct OpenInode {
     pub(crate) ino: InodeId,
     state: RwLock<State>,
@@ -126,9 +196,7 @@ pub(crate) struct OpenInode {
     perhaps_mapped: AtomicBool,
     /// It has been given capabilities (`security.capability`) while it was open.
     capable: AtomicBool,
-    /// When an open was last told to drop the kernel's pages, in microseconds since this was made; 0: none was.
-    dropped: AtomicU64,
-    made: Instant,
+    pub(crate) dropping: Dropping,
     /// A sync failed: nothing that was written may be called safe any more.
     poisoned: AtomicBool,
 }
@@ -141,27 +209,9 @@ impl OpenInode {
             atime_due: AtomicBool::new(false),
             perhaps_mapped: AtomicBool::new(false),
             capable: AtomicBool::new(false),
-            dropped: AtomicU64::new(0),
-            made: Instant::now(),
+            dropping: Dropping::default(),
             poisoned: AtomicBool::new(false),
         }
-    }
-
-    /// An open is told to drop the kernel's pages, which it does a moment later.
-    pub(crate) fn set_dropped(&self) {
-        self.dropped.store(self.age_micros().max(1), Ordering::Release);
-    }
-
-    /// How long until all who were told to drop pages have done so, presumably. None if they have.
-    pub(crate) fn until_dropped(&self) -> Option<Duration> {
-        let dropped = self.dropped.load(Ordering::Acquire);
-        let since = Duration::from_micros(self.age_micros().saturating_sub(dropped));
-        let left = limits::PAGES_DROPPED.saturating_sub(since);
-        (dropped > 0 && !left.is_zero()).then_some(left)
-    }
-
-    fn age_micros(&self) -> u64 {
-        self.made.elapsed().as_micros().try_into().unwrap_or(u64::MAX)
     }
 
     /// The state, shared; where another holds it, on a thread that may wait.
@@ -227,5 +277,44 @@ impl OpenInode {
             return Err(FsError::from_io("a sync of this file failed before", source));
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_told_to_drop_pages_is_waited_for_until_he_is_heard_of() {
+        let dropping = Dropping::default();
+        assert!(dropping.left_but(0).is_none());
+        let (first, second) = (dropping.tell(), dropping.tell());
+        assert_eq!((first, second), (1, 2));
+        dropping.done(first);
+        assert!(dropping.left_but(second).is_none(), "he need not wait for himself");
+        assert!(dropping.left_but(0).is_some_and(|left| left <= limits::PAGES_DROPPED));
+        dropping.done(second);
+        dropping.done(0);
+        assert!(dropping.left_but(0).is_none());
+        assert_eq!(dropping.tell(), 3, "what they do later says nothing of others");
+        dropping.leave(first);
+        assert_eq!(dropping.tell(), 1);
+        dropping.leave(1);
+        dropping.leave(3);
+        assert!(dropping.left_but(0).is_none());
+    }
+
+    #[test]
+    fn for_whom_there_is_no_place_time_alone_tells() {
+        let dropping = Dropping::default();
+        (1..=63).for_each(|place| assert_eq!(dropping.tell(), place));
+        assert_eq!(dropping.tell(), 0);
+        (0..=63).for_each(|place| dropping.leave(place));
+        assert!(dropping.left_but(0).is_some());
+        std::thread::sleep(limits::PAGES_DROPPED);
+        assert!(dropping.left_but(0).is_none());
+        assert_eq!(dropping.tell(), 1);
+        dropping.leave(1);
+        assert!(dropping.left_but(0).is_none());
     }
 }

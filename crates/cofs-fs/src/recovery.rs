@@ -130,11 +130,7 @@ fn look_at_closed<M: MetadataDriver>(
             run(metadata.synced(&[(ino, unsynced)]))?;
             Ok(Found::Whole)
         }
-        Err(error) if is_missing(&error) && is_newborn(&node) => {
-            tracing::warn!(%ino, %object, "its object was never synced and went with the power: the file is empty");
-            run(metadata.inlay(ino, &[], None))?;
-            Ok(Found::Emptied)
-        }
+        Err(error) if is_missing(&error) && is_newborn(&node) => empty(metadata, ino, object),
         Err(error) => {
             tracing::warn!(%ino, %object, %error, "its object cannot be looked at: bytes may be missing");
             Ok(Found::Unreachable)
@@ -184,9 +180,7 @@ fn settle<M: MetadataDriver>(
     let (written, settled) = match look_for_strangers(placement, object, before) {
         Ok(found) => found,
         Err(error) if is_missing(&error) && never_settled(metadata, &node) => {
-            tracing::warn!(%ino, %object, "its object was never synced and went with the power: the file is empty");
-            run(metadata.inlay(ino, &[], None))?;
-            return Ok(Found::Emptied);
+            return empty(metadata, ino, object);
         }
         Err(error) => {
             tracing::warn!(%ino, %object, %error, "its object cannot be looked at: size and times may be old");
@@ -196,13 +190,18 @@ fn settle<M: MetadataDriver>(
     let changed =
         settled.size_bytes != node.attributes.size_bytes || settled.mtime != Some(node.attributes.mtime);
     let ctime = settled.ctime.filter(|_| changed).map(|ctime| ctime.max(node.attributes.ctime));
-    // Once nobody has it open nobody can open it there again, so that asking comes before looking.
     let leave = match written && before.strangers.note(ino) {
         true => Leave::Stays,
         false => before.closed.leave(placement, object.pool()),
     };
     run(metadata.settle(ino, &Settled { ctime, ..settled }, leave))?;
     Ok(Found::Settled)
+}
+
+fn empty<M: MetadataDriver>(metadata: &M, ino: InodeId, object: ObjectId) -> FsResult<Found> {
+    tracing::warn!(%ino, %object, "its object was never synced and went with the power: the file is empty");
+    run(metadata.inlay(ino, &[], None))?;
+    Ok(Found::Emptied)
 }
 
 /// Whether a closed file that no sync has covered is too young for an earlier one to have covered it: an older one's object may have been synced before, and
@@ -219,7 +218,7 @@ fn never_settled<M: MetadataDriver>(metadata: &M, node: &Node) -> bool {
     node.attributes.size_bytes <= metadata.options().inline_bytes_max.into()
 }
 
-/// Whether somebody writes the object perhaps, and what it tells.
+/// Whether somebody writes the object perhaps, and what it tells: asked before, as nobody opens it by a dead mount again.
 fn look_for_strangers(
     placement: &Placement,
     object: ObjectId,

@@ -245,13 +245,19 @@ fn a_file_whose_object_was_never_synced_and_went_with_the_power_is_empty() {
     assert!(volume.contents(ino).is_empty());
 }
 
-/// A volume with a closed file of whose object the end is gone, mounted anew: after a `power_cut`, or a crash of the process alone, in which nothing
-/// can have been lost.
-fn cut_short(world: &World, power_cut: bool) -> (Volume, InodeId) {
+/// A volume with a large file that was closed.
+fn with_a_closed_file(world: &World) -> (Volume, InodeId) {
     let volume = world.mount();
     let (ino, file) = volume.create("a");
     volume.write(ino, file, 0, &pattern(INLINE_MAX * 3, 1));
     volume.close(ino, file);
+    (volume, ino)
+}
+
+/// A volume with a closed file of whose object the end is gone, mounted anew: after a `power_cut`, or a crash of the process alone, in which nothing
+/// can have been lost.
+fn cut_short(world: &World, power_cut: bool) -> (Volume, InodeId) {
+    let (volume, ino) = with_a_closed_file(world);
     let object = std::fs::OpenOptions::new().write(true).open(volume.object_path(ino)).unwrap();
     drop(volume);
     object.set_len(INLINE_MAX as u64 + 1000).unwrap();
@@ -275,10 +281,7 @@ fn a_closed_file_is_as_long_as_what_a_power_cut_has_left_of_it() {
 #[test]
 fn a_closed_file_has_what_a_later_write_has_left_though_its_commit_went_with_the_power() {
     let world = World::new();
-    let volume = world.mount();
-    let (ino, file) = volume.create("a");
-    volume.write(ino, file, 0, &pattern(INLINE_MAX * 3, 1));
-    volume.close(ino, file);
+    let (volume, ino) = with_a_closed_file(&world);
     let object = std::fs::OpenOptions::new().write(true).open(volume.object_path(ino)).unwrap();
     drop(volume);
     object.set_len(INLINE_MAX as u64 * 4).unwrap();
@@ -292,10 +295,7 @@ fn a_closed_file_has_what_a_later_write_has_left_though_its_commit_went_with_the
 #[test]
 fn a_closed_file_whose_object_went_with_the_power_is_empty() {
     let world = World::new();
-    let volume = world.mount();
-    let (ino, file) = volume.create("a");
-    volume.write(ino, file, 0, &pattern(INLINE_MAX * 3, 1));
-    volume.close(ino, file);
+    let (volume, ino) = with_a_closed_file(&world);
     let object = volume.object_path(ino);
     drop(volume);
     std::fs::remove_file(object).unwrap();
@@ -308,10 +308,7 @@ fn a_closed_file_whose_object_went_with_the_power_is_empty() {
 #[test]
 fn the_missing_object_of_a_closed_file_that_is_not_new_is_left_to_fsck() {
     let world = World::new();
-    let volume = world.mount();
-    let (ino, file) = volume.create("a");
-    volume.write(ino, file, 0, &pattern(INLINE_MAX * 3, 1));
-    volume.close(ino, file);
+    let (volume, ino) = with_a_closed_file(&world);
     let object = volume.object_path(ino);
     let metadata = volume.fs.metadata();
     // Its last change was an hour after its birth.
@@ -370,10 +367,7 @@ fn a_sync_of_the_pools_takes_the_marks_of_what_was_closed_before() {
 #[test]
 fn the_end_of_a_mount_leaves_no_closed_file_marked() {
     let world = World::new();
-    let volume = world.mount();
-    let (ino, file) = volume.create("a");
-    volume.write(ino, file, 0, &pattern(INLINE_MAX * 3, 1));
-    volume.close(ino, file);
+    let (volume, ino) = with_a_closed_file(&world);
     volume.detach();
     let volume = world.mount();
     assert_eq!(run(volume.fs.metadata().unsynced_set(None, 9)).unwrap().value, []);

@@ -166,7 +166,7 @@ impl<M: MetadataDriver> Cofs<M> {
 
     /// What the face is told of an open file.
     pub(crate) fn opened(&self, inode: &OpenInode, state: &State, node: &Node, flags: &OpenFlags) -> Opened {
-        let handle = Handle::new(flags, self.options.life).id();
+        let mut handle = Handle::new(flags, self.options.life);
         let data_path = match state.object.as_ref().filter(|_| state.passthrough).and_then(|o| o.backing()) {
             Some(backing) => DataPath::Passthrough(backing),
             None => {
@@ -175,13 +175,13 @@ impl<M: MetadataDriver> Cofs<M> {
                     self.opened_direct(inode, state, flags)
                 } else {
                     if !keep_cache {
-                        inode.set_dropped();
+                        handle = handle.in_place(inode.dropping.tell());
                     }
                     DataPath::Cached { keep_cache }
                 }
             }
         };
-        Opened { handle, data_path, no_flush: true }
+        Opened { handle: handle.id(), data_path, no_flush: true }
     }
 
     /// Who joins the one that only writes may map the file, and so bring pages back into the cache; a page that is

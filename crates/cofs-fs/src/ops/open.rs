@@ -1,5 +1,7 @@
 //! open(2) of a file that is there, and its end.
 
+use std::time::Duration;
+
 use cofs_metadata::MetadataDriver;
 use cofs_types::{FsError, FsResult, InodeId, Layout, OpenFlags, SetAttributes};
 use cofs_wait::{here_or_waiting, is_impatient};
@@ -11,6 +13,9 @@ use crate::{
     open_object::OpenObject,
     ops::truncate::Cut,
 };
+
+/// How often it is looked whether others have dropped pages.
+const LOOK_AGAIN: Duration = Duration::from_micros(200);
 
 impl<M: MetadataDriver> Cofs<M> {
     pub(crate) async fn do_open(
@@ -44,7 +49,7 @@ impl<M: MetadataDriver> Cofs<M> {
         }
         let (opened, entered, drops) = here_or_waiting!(self.open_joined(ctx, inode, flags))?;
         if drops {
-            self.wait_for_drops(inode).await;
+            self.wait_for_drops(inode, Handle::from_id(opened.handle).place()).await;
         }
         if entered && (flags.sync || flags.data_sync) {
             // The kernel syncs the bytes it writes; that the file is being written must be durable too.
@@ -59,12 +64,12 @@ impl<M: MetadataDriver> Cofs<M> {
 
     /// Who has opened the file before a writer was told to drop its pages, and the kernel does that when it comes to it: were that after the writer has changed
     /// one and before we have it, who reads then would bring the page back as it was. From now on nobody is told so.
-    async fn wait_for_drops(&self, inode: &OpenInode) {
-        if inode.until_dropped().is_some() {
+    async fn wait_for_drops(&self, inode: &OpenInode, place: u32) {
+        if inode.dropping.left_but(place).is_some() {
             blocking().await;
         }
-        while let Some(left) = inode.until_dropped() {
-            std::thread::sleep(left);
+        while let Some(left) = inode.dropping.left_but(place) {
+            std::thread::sleep(left.min(LOOK_AGAIN));
         }
     }
 
@@ -77,7 +82,7 @@ impl<M: MetadataDriver> Cofs<M> {
     ) -> FsResult<(Opened, bool, bool)> {
         let writer = flags.access.writes();
         let mut state = inode.exclusive().await;
-        let drops = writer && inode.until_dropped().is_some();
+        let drops = writer && inode.dropping.left_but(0).is_some();
         let mut node = self.join(inode, &mut state, writer).await?;
         if self.is_to_be_shared(inode, &state, flags) && !is_impatient() {
             self.share_by_object(inode, &mut state).await;
@@ -125,6 +130,7 @@ impl<M: MetadataDriver> Cofs<M> {
         }
         let Some(inode) = self.opens.get(ino) else { return Err(FsError::BadHandle) };
         let handle = Handle::from_id(handle);
+        inode.dropping.done(handle.place());
         if let Ok(Some(object)) = self.object_of(&inode).await {
             if handle.writes() {
                 self.hold_back().await;
@@ -135,6 +141,7 @@ impl<M: MetadataDriver> Cofs<M> {
         }
         let mut state = inode.exclusive().await;
         state.execs = state.execs.saturating_sub(u32::from(handle.execs()));
+        inode.dropping.leave(handle.place());
         let left = self.leave(&inode, &mut state, handle.writes()).await;
         drop(state);
         self.unclaim(ino).await.and(left)
