@@ -158,8 +158,11 @@ pub trait Recall: Send + Sync + 'static {
     /// Bytes that the kernel may keep, so that reading them need not ask; they may end beyond what was known of the file's size. A later
     /// `data` takes them back. They are not kept where too many wait.
     fn store(&self, ino: InodeId, offset: u64, data: Bytes);
-    /// Waits until all that was said before is carried out. Not for operations: what is said may wait for one of them.
-    fn carried_out(&self);
+    /// A number for all that has been said until now, for [`carried_out`](Self::carried_out).
+    fn said(&self) -> u64;
+    /// Whether all that was said until then is carried out, which is waited for `at_most` so long. What is said may wait for an operation to end: so
+    /// an operation does not wait for long.
+    fn carried_out(&self, said: u64, at_most: Duration) -> bool;
 }
 
 /// What the face can do, told once before the first operation.

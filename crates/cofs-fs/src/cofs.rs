@@ -145,7 +145,7 @@ impl<M: MetadataDriver> Cofs<M> {
         let Some(recall) = self.face.get().and_then(|face| face.recall.as_ref()) else { return };
         for some in self.opens.all().chunks(limits::FUSE_RECALLS_MAX / 2) {
             some.iter().for_each(|inode| recall.data(inode.ino));
-            recall.carried_out();
+            recall.carried_out(recall.said(), Duration::MAX);
         }
     }
 
@@ -197,11 +197,17 @@ impl<M: MetadataDriver> Cofs<M> {
         }
     }
 
-    /// The face forgets what it holds of the file's bytes, soon.
-    pub(crate) fn recall_data(&self, ino: InodeId) {
-        if let Some(recall) = self.face.get().and_then(|face| face.recall.as_ref()) {
-            recall.data(ino);
-        }
+    /// The face forgets what it holds of the file's bytes, soon: when [`is_recalled`](Self::is_recalled) says so of this number.
+    pub(crate) fn recall_data(&self, ino: InodeId) -> u64 {
+        let Some(recall) = self.face.get().and_then(|face| face.recall.as_ref()) else { return 0 };
+        recall.data(ino);
+        recall.said()
+    }
+
+    /// Whether it has; it is waited for `at_most` so long.
+    pub(crate) fn is_recalled(&self, number: u64, at_most: Duration) -> bool {
+        let recall = self.face.get().and_then(|face| face.recall.as_ref());
+        recall.is_none_or(|recall| recall.carried_out(number, at_most))
     }
 
     pub(crate) fn refuse_passthrough(&self, pool: PoolId) {

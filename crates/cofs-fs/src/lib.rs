@@ -28,6 +28,7 @@ mod open_table;
 mod ops;
 mod options;
 mod pace;
+mod page_merge;
 mod recovery;
 mod session;
 mod stale_pages;

@@ -9,7 +9,7 @@ use cofs_types::{Attributes, FsError, FsResult, InodeId, Layout, OpenFlags, Time
 use crate::{
     Cofs,
     descriptors::Descriptor,
-    open_inode::{OpenInode, State, Writing},
+    open_inode::{Mapped, OpenInode, State, Writing},
     open_object::OpenObject,
 };
 
@@ -50,7 +50,7 @@ impl<M: MetadataDriver> Cofs<M> {
             && state.direct
             && flags.access.reads()
             && self.has_passthrough()
-            && !inode.perhaps_mapped()
+            && !inode.perhaps_mapped(Mapped::ForReads)
     }
 
     /// Has both meet in the object: the writes that go past the page cache and what a mapping changes in the same page are not kept together by the

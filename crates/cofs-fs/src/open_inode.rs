@@ -10,7 +10,7 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -19,7 +19,7 @@ use cofs_placement::ObjectStat;
 use cofs_types::{Attributes, FsError, FsResult, InodeId, Layout, Timestamp, limits};
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use crate::{blocking, open_object::OpenObject};
+use crate::{blocking, open_object::OpenObject, page_merge::PageMerge};
 
 /// The inode stands in the open-for-writing set: its object tells size and times.
 #[derive(Clone, Copy, Debug)]
@@ -187,13 +187,25 @@ fn bit_of(place: u32) -> u64 {
     place.checked_sub(1).map_or(0, |place| 1 << place)
 }
 
+/// How somebody may have mapped a file that is open past the page cache.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub(crate) enum Mapped {
+    Never,
+    /// Pages of it may be in the kernel.
+    ForReads,
+    /// And may be changed there.
+    ForStores,
+}
+
 pub(crate) struct OpenInode {
     pub(crate) ino: InodeId,
     state: RwLock<State>,
     /// The next read must be recorded as an access.
     atime_due: AtomicBool,
-    /// It is open past the page cache, and more than once: somebody may have mapped it.
-    perhaps_mapped: AtomicBool,
+    /// A [`Mapped`].
+    mapped: AtomicU8,
+    pub(crate) page_merge: PageMerge,
     /// It has been given capabilities (`security.capability`) while it was open.
     capable: AtomicBool,
     pub(crate) dropping: Dropping,
@@ -207,7 +219,8 @@ impl OpenInode {
             ino,
             state: RwLock::default(),
             atime_due: AtomicBool::new(false),
-            perhaps_mapped: AtomicBool::new(false),
+            mapped: AtomicU8::new(Mapped::Never as u8),
+            page_merge: PageMerge::default(),
             capable: AtomicBool::new(false),
             dropping: Dropping::default(),
             poisoned: AtomicBool::new(false),
@@ -246,12 +259,20 @@ impl OpenInode {
         self.atime_due.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn set_perhaps_mapped(&self, mapped: bool) {
-        self.perhaps_mapped.store(mapped, Ordering::Release);
+    pub(crate) fn may_be_mapped(&self, how: Mapped) {
+        self.mapped.fetch_max(how as u8, Ordering::AcqRel);
     }
 
-    pub(crate) fn perhaps_mapped(&self) -> bool {
-        self.perhaps_mapped.load(Ordering::Acquire)
+    /// By nobody any more.
+    pub(crate) fn is_unmapped(&self) {
+        if self.mapped.swap(Mapped::Never as u8, Ordering::AcqRel) == Mapped::ForStores as u8 {
+            self.page_merge.clear();
+        }
+    }
+
+    /// Whether it may be mapped in that way, or one that allows more.
+    pub(crate) fn perhaps_mapped(&self, how: Mapped) -> bool {
+        self.mapped.load(Ordering::Acquire) >= how as u8
     }
 
     pub(crate) fn set_capable(&self, capable: bool) {

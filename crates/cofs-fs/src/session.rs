@@ -196,7 +196,7 @@ impl<M: MetadataDriver> Cofs<M> {
         };
         if last {
             self.learn(state).await;
-            inode.set_perhaps_mapped(false);
+            inode.is_unmapped();
             self.park(inode, state);
         }
         settled

@@ -2,7 +2,9 @@
 
 mod common;
 
-use cofs_fs::{AtimeMode, DataPath, FileSystem, FsOptions, run};
+use std::sync::atomic::Ordering;
+
+use cofs_fs::{AtimeMode, DataPath, FileSystem, FsOptions, WriteFlags, run};
 use cofs_placement::{Fault, Operation};
 use cofs_types::{FsError, InodeId, OpenFlags, XattrMode, XattrName};
 use common::*;
@@ -112,6 +114,35 @@ fn pages_that_a_mapping_may_have_brought_are_recalled_and_dropped() {
     let file = volume.open(ino, unseen);
     assert_eq!(file.data_path, DataPath::Cached { keep_cache: true }, "nobody can have mapped it");
     volume.close(ino, file);
+}
+
+/// The kernel drops pages before a write past them, and the mapping brings them again before it is done.
+#[test]
+fn a_page_without_a_write_that_is_written_back_keeps_it() {
+    for size in [8, INLINE_MAX * 2] {
+        let world = World::new();
+        let volume = world.mount();
+        let (ino, file) = volume.create_in(InodeId::ROOT, "new", WO);
+        volume.write(ino, file, 0, &pattern(size, 1));
+        let mapped = volume.open(ino, RW);
+        assert_eq!(mapped.data_path, DataPath::Direct);
+        let write_back = |page: &[u8]| {
+            let flags = WriteFlags { from_cache: true, ..WriteFlags::default() };
+            assert_eq!(run(volume.fs.write(ino, mapped.handle, 0, page, flags)).unwrap(), page.len());
+        };
+        let mut page = pattern(size, 1);
+        world.recalls.2.store(true, Ordering::Relaxed);
+        volume.write(ino, file, 0, b"abcd");
+        volume.write(ino, file, 3, b"x");
+        page[1] = b'1';
+        page[6] = b'6';
+        write_back(&page);
+        let kept = [b"a1cx", &page[4..]].concat();
+        assert_eq!(volume.contents(ino), kept, "{size}");
+        world.recalls.2.store(false, Ordering::Relaxed);
+        write_back(&page);
+        assert_eq!(volume.contents(ino), page, "{size}: no page of before is left");
+    }
 }
 
 #[test]

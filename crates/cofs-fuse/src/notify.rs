@@ -12,6 +12,7 @@ use std::{
     io,
     sync::Arc,
     thread::JoinHandle,
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -197,12 +198,13 @@ impl Recall for Notifier {
         self.changed.notify_one();
     }
 
-    fn carried_out(&self) {
-        let mut words = self.words.lock();
-        let last = words.last();
-        while words.told < last && !words.closed {
-            self.carried_out.wait(&mut words);
-        }
+    fn said(&self) -> u64 {
+        self.words.lock().last()
+    }
+
+    fn carried_out(&self, said: u64, at_most: Duration) -> bool {
+        let waits = |words: &mut Words| words.told < said && !words.closed;
+        !self.carried_out.wait_while_for(&mut self.words.lock(), waits, at_most).timed_out()
     }
 }
 

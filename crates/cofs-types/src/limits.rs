@@ -70,6 +70,8 @@ pub const POOLS_MAX: usize = 64;
 pub const OPEN_FILES_MAX: usize = 1 << 20;
 /// How long the kernel takes at most, presumably, to drop a file's pages after an open was answered so.
 pub const PAGES_DROPPED: Duration = Duration::from_millis(20);
+/// How long a write waits for the kernel to drop pages that may lack it. What it has to drop before may wait for an operation that waits as this one does.
+pub const RECALL_PATIENCE: Duration = Duration::from_millis(100);
 /// Descriptors, of those that the process may have, that open objects leave to others, the metadata above all; at most half of them.
 pub const DESCRIPTORS_KEPT: usize = 4096;
 /// Objects kept open after the last close, so that reopening is cheap.

@@ -7,7 +7,7 @@ use cofs_wait::here_or_waiting;
 use crate::{
     Cofs, Context, DataPath, Entry, Opened, blocking,
     handle::Handle,
-    open_inode::{Born, OpenInode, State},
+    open_inode::{Born, Mapped, OpenInode, State},
 };
 
 impl<M: MetadataDriver> Cofs<M> {
@@ -186,13 +186,12 @@ impl<M: MetadataDriver> Cofs<M> {
 
     /// Who joins the one that only writes may map the file, and so bring pages back into the cache; a page that is
     /// brought just while it is written would stay as it was. So each write from now on is followed by a recall, and the
-    /// next open drops the pages. (What a mapping changes in the page that is being written is lost for one of the two all the same: see
-    /// [`Cofs::share_by_object`].)
+    /// next open drops the pages. What a mapping changes in them meanwhile is [merged](crate::page_merge) with the write.
     fn opened_direct(&self, inode: &OpenInode, state: &State, flags: &OpenFlags) -> DataPath {
         if state.opens == 1 {
-            inode.set_perhaps_mapped(false);
+            inode.is_unmapped();
         } else if flags.access.reads() {
-            inode.set_perhaps_mapped(true);
+            inode.may_be_mapped(if flags.access.writes() { Mapped::ForStores } else { Mapped::ForReads });
             self.stale_pages.note_for_certain(inode.ino);
         }
         DataPath::Direct

@@ -4,7 +4,10 @@
 //! with the written bytes in it, before the layout changes: it happens whole or not at all. A write to an object that meets an error (no space)
 //! behind its first bytes is answered with their count, as write(2) is; the next one meets the error.
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use cofs_metadata::MetadataDriver;
 use cofs_types::{Credentials, FsError, FsResult, InodeId, Layout, XattrName, failpoint, limits};
@@ -13,9 +16,10 @@ use cofs_wait::here_or_waiting;
 use crate::{
     Cofs, HandleId, WriteFlags, blocking,
     handle::Handle,
-    open_inode::{OpenInode, State},
+    open_inode::{Mapped, OpenInode, State},
     open_object::OpenObject,
     ops::{read::LONG_IO_BYTES, xattr::CAPABILITY},
+    page_merge::{Replaced, merged},
 };
 
 /// How far a write came without the exclusive lock.
@@ -44,13 +48,63 @@ impl<M: MetadataDriver> Cofs<M> {
         if inode.capable() {
             self.drop_capabilities(&inode).await?;
         }
-        let written = self.write_open(&inode, offset, data, flags).await?;
-        if inode.perhaps_mapped() {
-            self.recall_data(ino);
-        }
+        let written = if inode.perhaps_mapped(Mapped::ForStores) {
+            Box::pin(self.write_beside_stores(&inode, offset, data, flags)).await?
+        } else {
+            let written = self.write_open(&inode, offset, data, flags).await?;
+            self.recall_written(&inode, offset, &data[..written], flags).await?;
+            written
+        };
         if let Some(data_only) = handle.syncs() {
             self.sync_file(&inode, data_only).await?;
         }
+        Ok(written)
+    }
+
+    /// Pages that were brought while these bytes were written may lack them.
+    async fn recall_written(
+        &self,
+        inode: &OpenInode,
+        offset: u64,
+        data: &[u8],
+        flags: WriteFlags,
+    ) -> FsResult<()> {
+        if inode.perhaps_mapped(Mapped::ForReads) {
+            let recall = self.recall_data(inode.ino);
+            if inode.perhaps_mapped(Mapped::ForStores) {
+                // Since it was begun: what such a page took away again is written once more.
+                blocking().await;
+                self.is_recalled(recall, limits::RECALL_PATIENCE);
+                Box::pin(self.write_beside_stores(inode, offset, data, flags)).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A write to a file that somebody may have mapped, and change so, while it is written past the page cache ([`crate::page_merge`]).
+    async fn write_beside_stores(
+        &self,
+        inode: &OpenInode,
+        offset: u64,
+        data: &[u8],
+        flags: WriteFlags,
+    ) -> FsResult<usize> {
+        blocking().await;
+        let mut writes = inode.page_merge.lock();
+        writes.retain(|write| !self.is_recalled(write.recall, Duration::ZERO));
+        if flags.from_cache {
+            return self.write_open(inode, offset, &merged(&writes, offset, data), flags).await;
+        }
+        let mut before = vec![0; data.len()];
+        self.read_open(inode, offset, &mut before).await?;
+        let written = self.write_open(inode, offset, data, flags).await;
+        let recall = self.recall_data(inode.ino);
+        let written = written?;
+        before.truncate(written);
+        writes.push(Replaced { offset, before, after: data[..written].to_vec(), recall });
+        drop(writes);
+        // Nobody is told that it is written while a page lacks it.
+        self.is_recalled(recall, limits::RECALL_PATIENCE);
         Ok(written)
     }
 

@@ -9,6 +9,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     },
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -83,9 +84,9 @@ impl FakeKernel {
     }
 }
 
-/// What the kernel was told to forget.
+/// What the kernel was told to forget: inodes, names, and whether it is late to do so.
 #[derive(Default)]
-pub struct Recalls(pub Mutex<Vec<InodeId>>, pub Mutex<Vec<Vec<u8>>>);
+pub struct Recalls(pub Mutex<Vec<InodeId>>, pub Mutex<Vec<Vec<u8>>>, pub AtomicBool);
 
 impl Recall for Recalls {
     fn attributes(&self, _: InodeId) {}
@@ -98,7 +99,12 @@ impl Recall for Recalls {
     fn expire(&self, _: InodeId, _: &Name) {}
     fn removed(&self, _: InodeId, _: &Name, _: InodeId) {}
     fn store(&self, _: InodeId, _: u64, _: Bytes) {}
-    fn carried_out(&self) {}
+    fn said(&self) -> u64 {
+        0
+    }
+    fn carried_out(&self, _: u64, _: Duration) -> bool {
+        !self.2.load(Ordering::Relaxed)
+    }
 }
 
 /// What outlives a crash of the service: the engine's contents and the pool.

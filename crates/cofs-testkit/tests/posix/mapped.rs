@@ -2,8 +2,11 @@
 
 use std::{
     fs::{self, File, OpenOptions},
+    hint::black_box,
     os::unix::fs::FileExt,
     path::Path,
+    sync::atomic::{AtomicBool, Ordering},
+    time::{Duration, Instant},
 };
 
 use crate::support::{Mapping, drop_caches, pattern, scratch};
@@ -61,7 +64,7 @@ fn what_a_mapping_writes_long_after_the_close_is_there() {
         let mut mapping = Mapping::new(&file, size);
         mapping.bytes()[..5].copy_from_slice(b"first");
         drop(file);
-        std::thread::sleep(std::time::Duration::from_millis(100));
+        std::thread::sleep(Duration::from_millis(100));
         mapping.bytes()[10..14].copy_from_slice(b"late");
         mapping.sync();
         drop(mapping);
@@ -138,4 +141,44 @@ fn a_file_grows_out_of_its_place_under_a_mapping() {
     let data = fs::read(&path).unwrap();
     assert_eq!(&data[..9], b"oncetwice");
     assert!(data[9..4096] == pattern(5, 4096)[9..] && data[4096..] == pattern(6, 500_000));
+}
+
+/// One writes a word by write(2), who has had the file from its beginning and for writing only; another stores into the same page all the time.
+#[test]
+fn a_write_and_stores_into_the_same_page_are_both_kept() {
+    let Some(s) = scratch() else { return };
+    for size in [4096, 300_000] {
+        let path = s.path(format!("{size}"));
+        let writer = File::create(&path).unwrap();
+        writer.write_all_at(&pattern(8, size), 0).unwrap();
+        let mut mapping = Mapping::new(open(&path), 4096);
+        let reader = File::open(&path).unwrap();
+        let word = |at| {
+            let mut word = [0; 8];
+            reader.read_exact_at(&mut word, at).unwrap();
+            u64::from_le_bytes(word)
+        };
+        let ended = AtomicBool::new(false);
+        let mut stored = 0_u64;
+        let lost = std::thread::scope(|threads| {
+            let writing = threads.spawn(|| {
+                let begin = Instant::now();
+                let lost = (1..).map_while(|count: u64| {
+                    writer.write_all_at(&count.to_le_bytes(), 8).unwrap();
+                    (begin.elapsed() < Duration::from_secs(1)).then(|| (count, word(8)))
+                });
+                let lost: Vec<_> = lost.filter(|(count, there)| count != there).collect();
+                ended.store(true, Ordering::Relaxed);
+                lost
+            });
+            while !ended.load(Ordering::Relaxed) {
+                stored += 1;
+                black_box(mapping.bytes())[2048..2056].copy_from_slice(&stored.to_le_bytes());
+            }
+            writing.join().unwrap()
+        });
+        assert!(lost.is_empty(), "{size}: {} writes, the first {:?}", lost.len(), lost.first());
+        mapping.sync();
+        assert_eq!(word(2048), stored, "{size}");
+    }
 }
