@@ -67,6 +67,8 @@ pub(crate) struct State {
     /// It has set-user-id or set-group-id.
     pub(crate) set_id: bool,
     pub(crate) born: Option<Born>,
+    /// Somebody has had it open for reading and writing since the first present open: he may have mapped it.
+    pub(crate) both: bool,
     /// Space beyond the end was asked for: moving the file inline would lose it.
     pub(crate) preallocated: bool,
 }

@@ -246,7 +246,7 @@ impl<M: MetadataDriver> Cofs<M> {
         if state.writers > 0 || state.object.is_none() {
             return Ok(());
         }
-        let stranger = self.has_stranger(inode.ino, state)?;
+        let stranger = self.has_stranger(inode.ino, state) || self.may_stay_mapped(inode.ino, state);
         // A writer that wrote nothing may find a small file that a crash has left in its object.
         if !stranger && state.opens == 0 && (state.wrote || writer) && self.inlay(inode, state).await? {
             return Ok(());

@@ -1,5 +1,5 @@
-//! Files that were being written when a process before this one was killed, and that programs have open still: through passthrough the kernel
-//! goes on writing to their objects, for mounts that are dead, without a word to us.
+//! Files whose objects may be written without a word to us, through passthrough: those that were being written when a process before this one was
+//! killed, and that programs have open still (the kernel goes on for mounts that are dead); and those that stay mapped when they are closed.
 //!
 //! They stay in the open-for-writing set, so that whoever asks for their size is told what the object has, until nobody has them open any more.
 
@@ -10,7 +10,7 @@ use std::{
 };
 
 use cofs_metadata::MetadataDriver;
-use cofs_types::{FsResult, InodeId, limits};
+use cofs_types::{InodeId, limits};
 use parking_lot::Mutex;
 
 use crate::{Cofs, open_inode::State};
@@ -49,16 +49,29 @@ impl Strangers {
 }
 
 impl<M: MetadataDriver> Cofs<M> {
-    /// Whether somebody from before writes the file, whose object is open, perhaps still.
-    pub(crate) fn has_stranger(&self, ino: InodeId, state: &State) -> FsResult<bool> {
+    /// Whether a mapping may outlive the close of the last writer; then the file is a stranger's from now on.
+    pub(crate) fn may_stay_mapped(&self, ino: InodeId, state: &State) -> bool {
+        state.passthrough
+            && state.both
+            && state.writing.is_some()
+            && self.is_open_elsewhere(state)
+            && self.strangers.note(ino)
+    }
+
+    /// Whether somebody writes the file, whose object is open, perhaps still.
+    pub(crate) fn has_stranger(&self, ino: InodeId, state: &State) -> bool {
         if !self.strangers.has(ino) {
-            return Ok(false);
+            return false;
         }
-        let object = state.object()?;
-        let there = self.options.open_elsewhere.is_some_and(|open| open(object.file.as_fd()));
+        let there = self.is_open_elsewhere(state);
         if !there {
             self.strangers.forget(ino);
         }
-        Ok(there)
+        there
+    }
+
+    fn is_open_elsewhere(&self, state: &State) -> bool {
+        let Some(object) = &state.object else { return false };
+        self.options.open_elsewhere.is_some_and(|open| open(object.file.as_fd()))
     }
 }

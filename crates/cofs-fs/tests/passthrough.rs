@@ -9,7 +9,7 @@ use std::{
 };
 
 use cofs_fs::{Context, DataPath, FileSystem, FsOptions, run};
-use cofs_types::{Credentials, FsError, OpenFlags, SetAttributes};
+use cofs_types::{Credentials, FsError, OpenFlags, SetAttributes, SetTime, Timestamp};
 use common::*;
 use rustix::io::Errno;
 
@@ -107,6 +107,56 @@ fn what_the_kernel_writes_after_a_crash_is_in_the_size() {
     size(INLINE_MAX as u64 * 7);
     assert!(!volume.writing(ino));
     assert_ne!(volume.lookup("a").unwrap().validity.attributes, Duration::ZERO);
+}
+
+static IS_MAPPED: AtomicBool = AtomicBool::new(true);
+
+fn is_mapped(_: BorrowedFd<'_>) -> bool {
+    IS_MAPPED.load(Ordering::Relaxed)
+}
+
+/// The kernel maps the object itself, and lets go of the file while it is mapped.
+#[test]
+fn what_a_mapping_stores_after_the_close_moves_the_times() {
+    let (world, kernel) = World::with_passthrough();
+    let volume = world.mount_with(FsOptions { open_elsewhere: Some(is_mapped), ..FsOptions::default() });
+    let (ino, file) = volume.create("a");
+    volume.write(ino, file, 0, &pattern(INLINE_MAX * 2, 1));
+    volume.close(ino, file);
+    let file = volume.open(ino, WO);
+    kernel.write(backing(file), 0, b"x");
+    volume.close(ino, file);
+    assert!(!volume.writing(ino), "who only writes cannot map it");
+    let file = volume.open(ino, RW);
+    let reader = volume.open(ino, RO);
+    kernel.write(backing(file), 0, b"y");
+    let object = std::fs::File::options().write(true).open(volume.object_path(ino)).unwrap();
+    let stored = |at: i64| {
+        let before = volume.stat(ino).ctime;
+        let time = rustix::fs::Timespec { tv_sec: at, tv_nsec: 5 };
+        let times = rustix::fs::Timestamps { last_access: time, last_modification: time };
+        rustix::fs::futimens(&object, &times).unwrap();
+        let entry = volume.lookup("a").unwrap();
+        assert_eq!(entry.validity.attributes, Duration::ZERO, "nobody may believe it for long");
+        let stat = volume.stat(ino);
+        assert_eq!((stat.mtime.secs, stat.mtime.nanos), (at, 5));
+        assert!(stat.ctime >= before);
+    };
+    volume.close(ino, file);
+    stored(2_000_000_001);
+    volume.close(ino, reader);
+    stored(2_000_000_002);
+    // Times that are set in between hold until it is stored into again.
+    let set = Timestamp::new(1_000_000_000, 7).unwrap();
+    let change = SetAttributes { mtime: Some(SetTime::To(set)), ..SetAttributes::default() };
+    assert_eq!(volume.setattr(ino, change).unwrap().mtime, set);
+    assert_eq!(volume.stat(ino).mtime, set);
+    stored(2_000_000_003);
+    IS_MAPPED.store(false, Ordering::Relaxed);
+    assert_eq!(volume.stat(ino).mtime.secs, 2_000_000_003);
+    assert!(!volume.writing(ino));
+    assert_eq!(volume.setattr(ino, change).unwrap().mtime, set);
+    assert_eq!(volume.stat(ino).mtime, set);
 }
 
 /// As after a forced unmount: the kernel lets go of the mount, and not of a file that a program has open.

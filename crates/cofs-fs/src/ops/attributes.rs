@@ -9,7 +9,7 @@ use cofs_types::{
 use cofs_wait::here_or_waiting;
 
 use crate::{
-    Cofs, Context, HandleId, Stat,
+    Cofs, Context, HandleId, Stat, blocking,
     open_inode::{OpenInode, State, Writing},
     ops::truncate::Cut,
     session::SET_ID_BITS,
@@ -140,7 +140,27 @@ impl<M: MetadataDriver> Cofs<M> {
         }
         let answer = self.metadata.setattr(c, ino, change).await?;
         failpoint("fs.setattr.committed");
+        let SetAttributes { atime, mtime, .. } = *change;
+        if answer.value.writing && (atime.is_some() || mtime.is_some()) {
+            let times = SetAttributes { atime, mtime, ..SetAttributes::default() };
+            self.set_times_left(ino, &times).await?;
+            return self.metadata.node(ino).await;
+        }
         Ok(answer)
+    }
+
+    /// Sets times of a file that nobody has open, and whose object tells them all the same ([`settle_left`](Self::settle_left)), in both.
+    async fn set_times_left(&self, ino: InodeId, times: &SetAttributes) -> FsResult<()> {
+        blocking().await;
+        let inode = self.opens.claim(ino)?;
+        let set = async {
+            let mut state = inode.exclusive().await;
+            self.join(&inode, &mut state, true).await?;
+            let set = self.set_attributes_locked(&Credentials::ROOT, &inode, &mut state, times).await;
+            self.leave(&inode, &mut state, true).await.and(set)
+        };
+        let set = set.await;
+        self.unclaim(ino).await.and(set.map(drop))
     }
 
     /// Sets attributes of an open file. While its object tells the times, times that are set go there too.

@@ -124,6 +124,7 @@ impl<M: MetadataDriver> Cofs<M> {
         }
         let mut state = inode.exclusive().await;
         let node = self.join(inode, &mut state, flags.access.writes()).await?;
+        state.both |= flags.access.writes() && flags.access.reads();
         inode.set_atime_due(true);
         if state.opens == 1 && state.layout == Layout::Inline && node.attributes.size_bytes == 0 {
             state.born = Some(born);

@@ -84,6 +84,7 @@ impl<M: MetadataDriver> Cofs<M> {
         let mut state = inode.exclusive().await;
         let drops = writer && inode.dropping.left_but(0).is_some();
         let mut node = self.join(inode, &mut state, writer).await?;
+        state.both |= writer && flags.access.reads();
         if self.is_to_be_shared(inode, &state, flags) && !is_impatient() {
             self.share_by_object(inode, &mut state).await;
         }

@@ -3,10 +3,10 @@
 use std::{
     fs::{self, File, OpenOptions},
     hint::black_box,
-    os::unix::fs::FileExt,
+    os::unix::fs::{FileExt, MetadataExt},
     path::Path,
     sync::atomic::{AtomicBool, Ordering},
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime},
 };
 
 use crate::support::{Mapping, drop_caches, pattern, scratch};
@@ -75,6 +75,42 @@ fn what_a_mapping_writes_long_after_the_close_is_there() {
             (size, &b"first"[..], &b"late"[..]),
             "{size} of {before}"
         );
+    }
+}
+
+/// The same file by other names and other opens: what is known of its times is what the mapping has changed.
+#[test]
+fn what_a_mapping_stores_after_the_close_moves_the_times() {
+    let Some(s) = scratch() else { return };
+    for size in [5000, 300_000] {
+        let path = s.file(&format!("{size}"), &pattern(9, size));
+        let times = || {
+            let stat = fs::metadata(&path).unwrap();
+            (stat.modified().unwrap(), (stat.ctime(), stat.ctime_nsec()))
+        };
+        let file = open(&path);
+        file.write_all_at(b"by write", 0).unwrap();
+        let mut mapping = Mapping::new(&file, size);
+        drop(file);
+        let mut store = |byte| {
+            let before = times();
+            std::thread::sleep(Duration::from_millis(50));
+            mapping.bytes()[1] = byte;
+            mapping.sync();
+            let after = times();
+            assert!(before.0 < after.0 && before.1 < after.1, "{size}: {before:?}, {after:?}");
+        };
+        store(1);
+        let set = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+        File::open(&path).unwrap().set_modified(set).unwrap();
+        assert_eq!(times().0, set, "{size}");
+        store(2);
+        drop(mapping);
+        let last = times();
+        drop_caches();
+        assert_eq!(times(), last, "{size}");
+        File::open(&path).unwrap().set_modified(set).unwrap();
+        assert_eq!(times().0, set, "{size}");
     }
 }
 
