@@ -75,6 +75,19 @@ impl<M: MetadataDriver> Cofs<M> {
         to_bytes(&status)
     }
 
+    /// Pools that cannot be used at present, and why, each in a line. Waits a second at most for each.
+    pub fn pools_away(&self) -> Vec<String> {
+        let pools = self.placement.space();
+        let away = pools
+            .iter()
+            .filter(|pool| matches!(pool.health, PoolHealth::Failed { .. }) || pool.silent.is_some());
+        away.map(|pool| {
+            let status = self.pool_status(pool);
+            format!("{}: {}", pool.name, status["why"].as_str().unwrap_or_default())
+        })
+        .collect()
+    }
+
     fn pool_status(&self, pool: &PoolSpace) -> Value {
         pool_status(pool, self.placement.pool_path(pool.id).unwrap_or(Path::new("")))
     }

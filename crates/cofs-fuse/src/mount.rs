@@ -161,9 +161,7 @@ pub fn check(point: &Path, options: &MountOptions) -> Result<(), MountError> {
         return open_device().map(drop);
     }
     check_device_for_helper()?;
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let has_helper = std::env::split_paths(&path).any(|directory| directory.join(HELPER).is_file());
-    if has_helper { Ok(()) } else { Err(MountError::FusermountMissing) }
+    find_helper().map(drop).ok_or(MountError::FusermountMissing)
 }
 
 /// Checks the mount point and mounts a fresh connection on it. Returns the connection and the resolved point. `lays_bare` is told before a dead mount
@@ -425,7 +423,15 @@ fn mount_by_helper(point: &Path, options: &MountOptions) -> Result<OwnedFd, Moun
 }
 
 fn helper() -> Command {
-    Command::new(HELPER)
+    Command::new(find_helper().unwrap_or_else(|| HELPER.into()))
+}
+
+/// By the caller's PATH, or where distributions put it: services and unusual shells have other paths, or none.
+fn find_helper() -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let usual = ["/usr/bin", "/bin", "/usr/local/bin"].map(PathBuf::from);
+    let directories = std::env::split_paths(&path).filter(|directory| directory.is_absolute()).chain(usual);
+    directories.map(|directory| directory.join(HELPER)).find(|helper| helper.is_file())
 }
 
 fn helper_failed(error: io::Error) -> MountError {

@@ -116,7 +116,13 @@ impl Health {
         let state = self.state.lock();
         let errno = state.failure.as_ref().map_or(Errno::IO.raw_os_error(), Mismatch::errno);
         let source = Arc::new(io::Error::from_raw_os_error(errno));
-        FsError::Backing { context: self.using().into(), source }
+        let using = self.using();
+        let context = match &state.failure {
+            // Whose words are those of the error.
+            None | Some(Mismatch::Unreadable(_)) => using,
+            Some(mismatch) => format!("{using} ({mismatch})"),
+        };
+        FsError::Backing { context: context.into(), source }
     }
 
     fn using(&self) -> String {

@@ -70,33 +70,35 @@ pub fn document(format: Format, document: &Value) -> io::Result<()> {
         Format::Json => print(&format!("{document:#}\n")),
         Format::Table | Format::Csv => {
             let mut rows = Vec::new();
-            flatten("", document, &mut rows);
+            flatten(format, "", document, &mut rows);
             print(&if format == Format::Csv { comma_separated(&rows) } else { columns(&rows) })
         }
     }
 }
 
-fn flatten(prefix: &str, value: &Value, rows: &mut Vec<[String; 2]>) {
+fn flatten(form: Format, prefix: &str, value: &Value, rows: &mut Vec<[String; 2]>) {
     match value {
         Value::Object(fields) => {
             // What belongs to the whole comes before what belongs to its parts.
             let (parts, whole): (Vec<_>, Vec<_>) =
                 fields.iter().partition(|(_, field)| field.is_object() || field.is_array());
             for (name, field) in whole.into_iter().chain(parts) {
-                flatten(&join(prefix, name), field, rows);
+                flatten(form, &join(prefix, name), field, rows);
             }
         }
         Value::Array(items) if items.iter().any(|item| item.is_object() || item.is_array()) => {
             for (at, item) in items.iter().enumerate() {
                 let name = item.get("name").and_then(Value::as_str);
-                flatten(&join(prefix, name.unwrap_or(&at.to_string())), item, rows);
+                flatten(form, &join(prefix, name.unwrap_or(&at.to_string())), item, rows);
             }
         }
-        Value::Array(items) if items.is_empty() => rows.push([prefix.to_owned(), words(&Value::Null)]),
+        Value::Array(items) if items.is_empty() => {
+            rows.push([prefix.to_owned(), scalar(form, prefix, &Value::Null)])
+        }
         Value::Array(items) => {
             rows.push([prefix.to_owned(), items.iter().map(words).collect::<Vec<_>>().join(", ")])
         }
-        _ => rows.push([prefix.to_owned(), scalar(prefix, value)]),
+        _ => rows.push([prefix.to_owned(), scalar(form, prefix, value)]),
     }
 }
 
@@ -104,11 +106,12 @@ fn join(prefix: &str, name: &str) -> String {
     if prefix.is_empty() { name.to_owned() } else { format!("{prefix}.{name}") }
 }
 
-/// A field called `..._bytes` is a size; so says the rule for names.
-fn scalar(name: &str, value: &Value) -> String {
+/// A field called `..._bytes` is a size; so says the rule for names. Spreadsheets reckon with bytes, and leave empty what is nothing.
+fn scalar(form: Format, name: &str, value: &Value) -> String {
     let is_size = name.ends_with("_bytes") || name.ends_with("inline_max");
-    match value.as_u64() {
-        Some(bytes) if is_size => cofs_types::size::show_size(bytes),
+    match (form, value.as_u64()) {
+        (Format::Table, Some(bytes)) if is_size => cofs_types::size::show_size(bytes),
+        (Format::Csv, _) if value.is_null() => String::new(),
         _ => words(value),
     }
 }
@@ -164,10 +167,14 @@ mod tests {
     fn a_document_becomes_rows() {
         let mut rows = Vec::new();
         let document = json!({"uuid": "u", "pools": [{"name": "fast", "free_bytes": 4096}], "tags": ["a", "b"], "none": []});
-        flatten("", &document, &mut rows);
-        assert!(rows.contains(&["pools.fast.free_bytes".to_owned(), "4.00 KiB".to_owned()]));
-        assert!(rows.contains(&["tags".to_owned(), "a, b".to_owned()]));
-        assert!(rows.contains(&["none".to_owned(), "-".to_owned()]));
+        let cases = [(Format::Table, "4.00 KiB", "-"), (Format::Csv, "4096", "")];
+        for (form, size, nothing) in cases {
+            rows.clear();
+            flatten(form, "", &document, &mut rows);
+            for (name, value) in [("pools.fast.free_bytes", size), ("tags", "a, b"), ("none", nothing)] {
+                assert!(rows.contains(&[name.to_owned(), value.to_owned()]), "{form:?}: {rows:?}");
+            }
+        }
     }
 
     #[test]

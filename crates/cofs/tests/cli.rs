@@ -113,6 +113,15 @@ fn what_cannot_be_had_together_is_refused() {
 }
 
 #[test]
+fn completions_know_what_help_shows_and_no_more() {
+    for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
+        let words = common::run(&["completions", shell]);
+        assert!(words.contains("inline-max") && words.contains("metarates"), "{shell}");
+        assert!(!words.contains("outlive") && !words.contains("or-read-only"), "{shell}");
+    }
+}
+
+#[test]
 fn help_that_cannot_be_written_is_a_failure() {
     for line in ["--help", "--version"] {
         let full = fs::File::options().write(true).open("/dev/full").unwrap();

@@ -224,6 +224,26 @@ fn a_pool_that_is_away_leads_to_status() {
 }
 
 #[test]
+fn a_pool_that_is_away_is_told_by_mount_and_umount() {
+    if skip() {
+        return;
+    }
+    let root = scratch();
+    let store = format(&root);
+    let (pool, away) = (format!("{store}/pool"), path_str(&root, "away"));
+    fs::rename(&pool, &away).unwrap();
+    let dir = path_str(&root, "mount");
+    fs::create_dir(&dir).unwrap();
+    for line in [&["mount", "-d", &store, &dir][..], &["umount", &dir]] {
+        let output = cofs(line).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(said.contains(&pool) && said.contains("cofs-pool.toml is not there"), "{line:?}: {said}");
+    }
+    fs::rename(&away, &pool).unwrap();
+    assert_eq!(cofs(&["fsck", &store]).status().unwrap().code(), Some(0));
+}
+
+#[test]
 fn a_directory_is_taken_for_a_pool_only_as_a_mount_would() {
     let root = scratch();
     let (store, one, two) = (path_str(&root, "store"), path_str(&root, "one"), path_str(&root, "two"));

@@ -248,7 +248,9 @@ fn a_part_that_is_bound_elsewhere_leads_to_the_whole() {
         assert_eq!(status(Path::new(place))["mount"]["point"], point, "{place}");
         run(&["gc", place]);
     }
-    let all: Value = serde_json::from_str(&run(&["status", "--output", "json"])).unwrap();
+    // Those of other tests may be dead.
+    let all = cofs(&["status", "--output", "json"]).output().unwrap().stdout;
+    let all: Value = serde_json::from_slice(&all).unwrap();
     let of_ours = all.as_array().unwrap().iter().filter(|one| one["store"] == store).count();
     assert_eq!(of_ours, 1);
     // Nothing else is to be seen of it.
@@ -260,6 +262,26 @@ fn a_part_that_is_bound_elsewhere_leads_to_the_whole() {
     }
     drop(bound);
     wait_for("its end", || cofs(&["fsck", &store]).output().unwrap().status.success());
+}
+
+#[test]
+fn a_dead_mount_is_told_beside_those_that_live() {
+    if skip() {
+        return;
+    }
+    let (root, other) = (scratch(), scratch());
+    let mounted = Mounted::new(&root, &format(&root), &[]);
+    let dir = other.path().join("mount");
+    let mut dead = unwatched(&format(&other), &dir);
+    dead.process.kill().unwrap();
+    dead.process.wait().unwrap();
+    let output = cofs(&["status", "--output", "json"]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(1) && said.contains(dir.to_str().unwrap()), "{said}");
+    let all: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(all.as_array().unwrap().iter().any(|one| one["store"] == mounted.store), "{all}");
+    unmount(&dir);
+    mounted.unmount();
 }
 
 /// Nobody who asks it anything can be killed while he waits.
@@ -301,7 +323,32 @@ fn a_mount_whose_process_is_stopped_is_told_to_be_so() {
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success() && said.contains("is stopped"), "{line:?}: {said}");
     }
-    mounted.unmount();
+    kill_process(server, Signal::STOP).unwrap();
+    let output = cofs(&["umount", &dir]).output().unwrap();
+    kill_process(server, Signal::CONT).unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(1) && said.contains("is stopped"), "{said}");
+    wait_for("its end", || cofs(&["fsck", &store]).output().unwrap().status.success());
+}
+
+#[test]
+fn all_who_unmount_at_once_succeed() {
+    if skip() {
+        return;
+    }
+    let root = scratch();
+    let store = format(&root);
+    for _ in 0..5 {
+        let mounted = Mounted::new(&root, &store, &[]);
+        let dir = mounted.dir.to_str().unwrap();
+        let umount = || cofs(&["umount", dir]).stderr(Stdio::piped()).spawn().unwrap();
+        for child in [umount(), umount(), umount()] {
+            let output = child.wait_with_output().unwrap();
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success() || said.contains("no cofs volume is mounted"), "{said}");
+        }
+        assert!(!common::is_mounted(&mounted.dir));
+    }
 }
 
 struct Bound(PathBuf);

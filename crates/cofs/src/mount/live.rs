@@ -110,21 +110,25 @@ fn by_its_words(path: &Path) -> Option<Mount> {
 
 /// Whoever asks anything of a mount whose process is stopped (SIGSTOP, a debugger) waits until it goes on, and could not even be killed meanwhile.
 pub fn refuse_stopped(mount: &Mount) -> Done {
+    stopped(&mount.source).map_or(Ok(()), |pid| {
+        let shown = mount.point.display();
+        let what = format!("process {pid}, which serves {shown}, is stopped: whoever asks it would wait");
+        Err(Failure::new(what).next(go_on(pid)))
+    })
+}
+
+/// The process that has `store`, if it is stopped.
+pub fn stopped(store: &Path) -> Option<u32> {
     let is_stopped = |pid: &u32| {
         let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-        status.lines().find_map(|line| line.strip_prefix("State:")).is_some_and(|state| {
-            let state = state.trim_start();
-            state.starts_with('T') || state.starts_with('t')
-        })
+        let state = status.lines().find_map(|line| line.strip_prefix("State:"));
+        state.is_some_and(|state| state.trim_start().starts_with(['T', 't']))
     };
-    match StoreLock::holder(&mount.source).filter(is_stopped) {
-        Some(pid) => Err(Failure::new(format!(
-            "process {pid}, which serves {}, is stopped: whoever asks it would wait",
-            mount.point.display()
-        ))
-        .next(format!("have it go on (kill -CONT {pid}), or end it (kill -9 {pid})"))),
-        None => Ok(()),
-    }
+    StoreLock::holder(store).filter(is_stopped)
+}
+
+pub fn go_on(pid: u32) -> String {
+    format!("have it go on (kill -CONT {pid}), or end it (kill -9 {pid})")
 }
 
 fn real_path(path: &Path) -> io::Result<PathBuf> {
@@ -220,7 +224,10 @@ pub fn collect(mount: &Mount) -> Done {
             Failure::new(format!("{shown} is mounted read-only, and nothing is removed there"))
                 .next(format!("unmount it (cofs umount {}) and name its store", shell_word(&mount.point)))
         }
-        errno => Failure::io("cannot collect", &mount.point, &errno.into()),
+        errno => {
+            let failure = Failure::io("cannot collect", &mount.point, &errno.into());
+            failure.next(format!("cofs status {} tells how its pools are", shell_word(&mount.point)))
+        }
     })
 }
 

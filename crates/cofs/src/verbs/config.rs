@@ -46,6 +46,7 @@ fn show(config: &Config, key: Option<&str>, form: Format) -> Done {
     let value = all.get(key).ok_or_else(|| unknown(key, config))?;
     match (form, value) {
         (Format::Table, Value::String(text)) => output::print(&format!("{text}\n"))?,
+        (Format::Csv, _) => output::document(form, &json!({ key: value }))?,
         _ => output::print(&format!("{value}\n"))?,
     }
     Ok(())

@@ -330,6 +330,9 @@ impl Service<'_> {
                 return self.not_made(error);
             }
         };
+        for pool in fs.pools_away() {
+            tracing::warn!(pool, "files there cannot be had for now");
+        }
         let device = resumed.or_else(|| mounted_at(mount.point()));
         fs.set_report(self.report(&mount));
         let open_files = Arc::downgrade(&fs);

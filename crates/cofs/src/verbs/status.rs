@@ -25,11 +25,12 @@ pub struct Args {
 }
 
 pub fn run(args: &Args, form: Format) -> Done {
-    let status = match &args.path {
-        Some(path) => status(path)?,
+    let (status, refused) = match &args.path {
+        Some(path) => (status(path)?, None),
         None => all()?,
     };
-    Ok(output::document(form, &status)?)
+    output::document(form, &status)?;
+    refused.map_or(Ok(()), Err)
 }
 
 fn status(path: &Path) -> Done<Value> {
@@ -39,7 +40,8 @@ fn status(path: &Path) -> Done<Value> {
     }
 }
 
-fn all() -> Done<Value> {
+/// And the last of those that could not tell theirs; the others are said.
+fn all() -> Done<(Value, Option<Failure>)> {
     let mut all = Vec::new();
     let mut refused = Vec::new();
     for mount in mountinfo::mounts()? {
@@ -62,8 +64,9 @@ fn all() -> Done<Value> {
             Failure::new("no volume is mounted").next("name a store: cofs status STORE")
         }));
     }
+    let last = refused.pop();
     refused.iter().for_each(output::say);
-    Ok(Value::Array(all))
+    Ok((Value::Array(all), last))
 }
 
 fn unmounted(found: Found) -> Done<Value> {

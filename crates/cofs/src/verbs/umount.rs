@@ -13,7 +13,7 @@ use rustix::process::geteuid;
 use crate::{
     failure::{Done, Failure},
     mount::{
-        dead,
+        dead, live,
         mountinfo::{self, Mount},
     },
     output,
@@ -55,6 +55,8 @@ pub struct Args {
 
 /// How long the daemon may take to close the volume before we say that it is still at it.
 const CLOSE_TIME_MAX: Duration = Duration::from_secs(60);
+/// How long it may be stopped (by a signal) before we say that it does not go on.
+const STOPPED_TIME_MAX: Duration = Duration::from_secs(1);
 /// Users of a busy mount that are named.
 const USERS_SHOWN_MAX: usize = 5;
 
@@ -146,7 +148,11 @@ fn refuse_strangers(mount: &Mount) -> Done {
 /// Forced, the kernel cuts the users off first, and then refuses because they have it open still.
 fn take_away(mount: &Mount, how: Unmount) -> io::Result<()> {
     let serves = |now: Mount| now.device == mount.device && !now.is_dead();
+    let gone =
+        || Ok::<_, io::Error>(mountinfo::at(&mount.point)?.is_none_or(|now| now.device != mount.device));
     match unmount_patiently(&mount.point, how) {
+        // By somebody else, just now.
+        Err(error) if error.kind() != ErrorKind::ResourceBusy && gone()? => Ok(()),
         Err(error)
             if how == Unmount::Forcibly
                 && error.kind() == ErrorKind::ResourceBusy
@@ -230,6 +236,13 @@ fn wait_until_closed(store: &Path, readers: &[u32]) -> Done {
         && mountinfo::of_store(store)?.is_none()
         && !one_is_gone()
     {
+        if begun.elapsed() > STOPPED_TIME_MAX
+            && let Some(pid) = live::stopped(store)
+        {
+            let what =
+                format!("unmounted, but process {pid}, which is to close {}, is stopped", store.display());
+            return Err(Failure::new(what).next(live::go_on(pid)));
+        }
         if begun.elapsed() > CLOSE_TIME_MAX {
             return Err(Failure::new(format!("unmounted, but {} is still being closed", store.display()))
                 .next("wait until its cofs process has ended"));
