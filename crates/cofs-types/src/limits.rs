@@ -98,7 +98,7 @@ pub const YOUNG_SLOT_BITS: usize = 1 << 26;
 /// Inode numbers reserved in the header by one commit.
 pub const INODE_RESERVATION: u64 = 1 << 20;
 /// Bytes that the embedded engine may hold: block cache, filters, memtables and record cache together.
-pub const ENGINE_MEMORY_BYTES: usize = 384 << 20;
+pub const ENGINE_MEMORY_BYTES: usize = 480 << 20;
 /// What is put right in memory where a volume is opened for reading only: some 500 bytes for each file that was open for writing at
 /// a crash.
 pub const OVERLAY_BYTES_MAX: usize = 256 << 20;

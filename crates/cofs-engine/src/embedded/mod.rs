@@ -14,7 +14,8 @@
 //!   the background, compaction and its manifest, does not stop it either ([`background`]), nor is a store damaged by that if it is closed
 //!   or killed before it has healed ([`doubt`]). A store on a full file system can be used, and opened, to remove files ([`reserve`]).
 //!
-//! Reads go down: the intake; the record cache ([`records`]), where the intake's small records go when they leave it; RocksDB.
+//! Reads go down: the intake; the record cache ([`records`]), where the intake's small records go when they leave it, or [`recent`], where its
+//! large ones go; RocksDB.
 //! Commits touch the first alone.
 //!
 //! A reader who is impatient (`cofs_wait`) gets what is in memory, the kernel's included, and else an error ([`impatient`]). No
@@ -38,6 +39,7 @@ mod open;
 mod options;
 mod page_cache;
 mod priority;
+mod recent;
 mod records;
 mod removals;
 mod reserve;
@@ -227,11 +229,13 @@ impl Engine for EmbeddedEngine {
         Ok(found.is_some())
     }
 
-    /// The record cache has no large values, and what it has stands below as well: it is not asked.
+    /// For large values: of the record cache only those are asked for.
     fn show(&self, keys: &[&[u8]], see: Show<'_>) -> Result<(), EngineError> {
         let mut missing = SmallVec::<[_; 4]>::new();
         for (at, key) in keys.iter().enumerate() {
-            if !self.intake.show(key, &mut |value| see(at, value)) {
+            if !self.intake.show(key, &mut |value| see(at, value))
+                && !self.records.show_recent(key, |value| see(at, Some(value)))
+            {
                 missing.push((at, *key));
             }
         }

@@ -45,7 +45,7 @@ impl Default for KeyShape {
 pub struct EmbeddedOptions {
     /// The engine's own directory.
     pub directory: PathBuf,
-    /// Bytes for block cache, filters, indexes, memtables and record cache together.
+    /// Bytes for block cache, filters, indexes, memtables, record cache and recent values together.
     pub memory_bytes: usize,
     /// Make a store where there is none (in a missing or empty directory).
     pub create: bool,
@@ -83,6 +83,8 @@ pub(super) const OPENING_THREADS: i32 = 4;
 pub(super) struct Budget {
     /// The record cache: hot point reads.
     pub(super) records_bytes: usize,
+    /// Values that are too large for it and were written lately.
+    pub(super) recent_bytes: usize,
     /// Blocks, indexes and filters.
     pub(super) blocks_bytes: usize,
     /// A segment of the journal; what is held of it in memory takes up to some twice that.
@@ -91,12 +93,14 @@ pub(super) struct Budget {
 
 impl Budget {
     pub(super) fn of(memory_bytes: usize) -> Self {
+        let recent_bytes = memory_bytes / 5;
+        let memory_bytes = memory_bytes - recent_bytes;
         let records_bytes = memory_bytes / 16 * 3;
         // A third for the intake (four segments, twice their size in memory), and a sixteenth for what
         // RocksDB charges to nobody: table readers, iterators, versions, the table in the making.
         let blocks_bytes = memory_bytes - records_bytes - memory_bytes / 3 - memory_bytes / 16;
         let segment_bytes = (memory_bytes / 24).clamp(MIB / 4, 16 * MIB) as u64;
-        Self { records_bytes, blocks_bytes, segment_bytes }
+        Self { records_bytes, recent_bytes, blocks_bytes, segment_bytes }
     }
 
     /// A small file system is not filled with the journal: at most a 64th of it for the four segments.
@@ -215,8 +219,8 @@ mod tests {
     fn the_shares_stay_within_the_whole() {
         for memory_bytes in [16 * MIB, 384 * MIB, 4096 * MIB] {
             let budget = Budget::of(memory_bytes);
-            assert!(budget.records_bytes + budget.blocks_bytes <= memory_bytes);
-            assert!(budget.blocks_bytes >= memory_bytes / 3);
+            assert!(budget.records_bytes + budget.recent_bytes + budget.blocks_bytes <= memory_bytes);
+            assert!(budget.blocks_bytes >= memory_bytes / 10 * 3);
             assert!(budget.segment_bytes <= memory_bytes as u64 / 16);
         }
     }

@@ -27,6 +27,7 @@ use std::{
 use rustc_hash::FxHasher;
 use zerocopy::FromZeros as _;
 
+use super::recent::Recent;
 use crate::{Bytes, Key};
 
 /// Places of a bucket: with its sequence number their tags are a cache line.
@@ -34,7 +35,7 @@ const PLACES: usize = 7;
 /// Words of a place: two cache lines.
 const PLACE_WORDS: usize = 16;
 /// Of a key and its value together: all but the first word of a place.
-const RECORD_BYTES_MAX: usize = (PLACE_WORDS - 1) * 8;
+pub(super) const RECORD_BYTES_MAX: usize = (PLACE_WORDS - 1) * 8;
 /// One in so many absent keys is remembered.
 const FILL_ONE_IN: u32 = 8;
 const TALLIES: usize = 16;
@@ -79,6 +80,8 @@ pub(super) struct Records {
     buckets: Box<[Bucket]>,
     epoch: AtomicU64,
     tallies: [Tally; TALLIES],
+    /// Of what is too large for a place, what was published last.
+    recent: Recent,
 }
 
 /// A record as a place has it.
@@ -231,6 +234,7 @@ struct Published {
 impl Publishing<'_> {
     /// RocksDB has this value of `key` now, or none.
     pub(super) fn put(&mut self, key: &[u8], value: Option<&[u8]>) {
+        self.records.recent.put(key, value);
         if key.len() > RECORD_BYTES_MAX {
             return;
         }
@@ -268,13 +272,14 @@ impl Drop for Publishing<'_> {
 }
 
 impl Records {
-    /// A table of at most so many bytes, which take memory when they are used.
-    pub(super) fn new(capacity_bytes: usize) -> Self {
+    /// A table of at most so many bytes, and so many for recent values that are too large for it. They take memory when they are used.
+    pub(super) fn new(capacity_bytes: usize, recent_bytes: usize) -> Self {
         let buckets = (capacity_bytes / size_of::<Bucket>()).max(1);
         // Where there is no memory for a cache, a small one will do.
         let buckets = <[Bucket]>::new_box_zeroed_with_elems(buckets);
         let buckets = buckets.unwrap_or_else(|_| Box::new([Bucket::new_zeroed()]));
-        Self { buckets, epoch: AtomicU64::new(0), tallies: Default::default() }
+        let recent = Recent::new(recent_bytes);
+        Self { buckets, epoch: AtomicU64::new(0), tallies: Default::default(), recent }
     }
 
     fn spot(&self, key: &[u8]) -> Spot {
@@ -297,6 +302,15 @@ impl Records {
             into.extend_from_slice(value.unwrap_or_default());
             value.is_some()
         })
+    }
+
+    /// Shows `see` the value of `key`, if it is a [recent one](Recent); `false` if it is not. To be asked when the intake does not have the key.
+    pub(super) fn show_recent(&self, key: &[u8], see: impl FnOnce(&[u8])) -> bool {
+        let shown = self.recent.show(key, see);
+        let tally = &self.tallies[usize::from(key.last().copied().unwrap_or_default()) % TALLIES];
+        let count = if shown { &tally.hits } else { &tally.misses };
+        count.fetch_add(1, Ordering::Relaxed);
+        shown
     }
 
     /// What `see` made last is true; what before, it may have been shown while it was changed.
@@ -354,7 +368,7 @@ impl Records {
 
     /// The bytes that it takes at most.
     pub(super) fn bytes(&self) -> usize {
-        std::mem::size_of_val(&*self.buckets)
+        std::mem::size_of_val(&*self.buckets) + self.recent.bytes()
     }
 }
 
@@ -378,7 +392,7 @@ mod tests {
 
     #[test]
     fn what_was_published_and_what_was_filled_in_is_found() {
-        let records = Records::new(1 << 20);
+        let records = Records::new(1 << 20, 0);
         assert_eq!(records.get(b"a"), None);
         let mut publishing = records.publish();
         publishing.put(b"a", Some(b"1"));
@@ -393,7 +407,7 @@ mod tests {
 
     #[test]
     fn what_is_too_large_is_not_kept_nor_what_it_replaces() {
-        let records = Records::new(1 << 20);
+        let records = Records::new(1 << 20, 0);
         let large = [7; RECORD_BYTES_MAX];
         records.fill(records.ticket(), b"a", Some(&large));
         assert_eq!(records.get(b"a"), None);
@@ -407,7 +421,7 @@ mod tests {
 
     #[test]
     fn of_removed_keys_those_are_known_that_were_here() {
-        let records = Records::new(1 << 20);
+        let records = Records::new(1 << 20, 0);
         records.fill(records.ticket(), b"a", Some(b"1"));
         let mut publishing = records.publish();
         publishing.put(b"a", None);
@@ -418,14 +432,14 @@ mod tests {
 
     #[test]
     fn absent_keys_are_remembered_now_and_then() {
-        let records = Records::new(1 << 20);
+        let records = Records::new(1 << 20, 0);
         (0..FILL_ONE_IN).for_each(|_| records.fill(records.ticket(), b"a", None));
         assert_eq!(records.get(b"a"), Some(None));
     }
 
     #[test]
     fn a_fill_from_before_a_layer_was_published_counts_for_nothing() {
-        let records = Records::new(1 << 20);
+        let records = Records::new(1 << 20, 0);
         let before = records.ticket();
         let mut publishing = records.publish();
         assert!(records.ticket().is_none(), "not while it is published");
@@ -440,7 +454,7 @@ mod tests {
 
     #[test]
     fn a_bucket_that_is_changed_is_a_miss() {
-        let records = Records::new(0);
+        let records = Records::new(0, 0);
         records.fill(records.ticket(), b"a", Some(b"1"));
         let changing = records.buckets[0].try_change().unwrap();
         assert!(records.buckets[0].try_change().is_none(), "one at a time");
@@ -452,7 +466,7 @@ mod tests {
 
     #[test]
     fn what_is_read_stays_and_what_is_not_makes_room() {
-        let records = Records::new(0);
+        let records = Records::new(0, 0);
         let fill = |number: u8| records.fill(records.ticket(), &[number], Some(&[number]));
         for number in 0..100 {
             fill(number);
@@ -468,7 +482,7 @@ mod tests {
     #[test]
     fn it_stays_within_its_bytes() {
         for capacity_bytes in [size_of::<Bucket>(), 1 << 20, 72 << 20] {
-            assert!(Records::new(capacity_bytes).bytes() <= capacity_bytes);
+            assert!(Records::new(capacity_bytes, 0).bytes() <= capacity_bytes);
         }
         assert_eq!(size_of::<Bucket>() % 64, 0);
     }
@@ -479,7 +493,7 @@ mod tests {
     fn nobody_reads_something_older_whatever_is_filled_in() {
         const KEYS: u64 = 24;
         // Few buckets, so that records drive out each other.
-        let records = Records::new(3 * size_of::<Bucket>());
+        let records = Records::new(3 * size_of::<Bucket>(), 0);
         let below: Vec<AtomicU64> = (0..KEYS).map(|_| AtomicU64::new(0)).collect();
         let done = AtomicBool::new(false);
         let bytes = |key: u64, number: u64| {
