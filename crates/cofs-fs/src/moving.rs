@@ -32,7 +32,7 @@ impl<M: MetadataDriver> Cofs<M> {
             )));
         }
         let mut bytes = vec![0; size];
-        let count = self.metadata.inline_read(ino, 0, &mut bytes).await?.value;
+        let (count, _) = self.metadata.inline_read(ino, 0, &mut bytes).await?.value;
         bytes.truncate(count);
         let must_sync = count > 0 && self.may_be_durable(state);
         // Whoever asks for its size next must be able to learn it.

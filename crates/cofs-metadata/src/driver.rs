@@ -51,7 +51,7 @@ pub trait MetadataDriver: Send + Sync + 'static {
     fn access(&self, c: &Credentials<'_>, ino: InodeId, mask: u32) -> impl Future<Output = FsResult<Answer<()>>> + Send;
 
     // Inline data and layouts.
-    fn inline_read(&self, ino: InodeId, offset: u64, into: &mut [u8]) -> impl Future<Output = FsResult<Answer<usize>>> + Send;
+    fn inline_read(&self, ino: InodeId, offset: u64, into: &mut [u8]) -> impl Future<Output = FsResult<Answer<(usize, Node)>>> + Send;
     fn inline_write(&self, ino: InodeId, offset: u64, data: &[u8], kill_set_id: bool) -> impl Future<Output = FsResult<Answer<Node>>> + Send;
     fn inline_zero(&self, ino: InodeId, offset: u64, len: u64, new_size: Option<u64>) -> impl Future<Output = FsResult<Answer<Node>>> + Send;
     fn outgrow(&self, ino: InodeId, object: ObjectId) -> impl Future<Output = FsResult<Answer<Node>>> + Send;

@@ -172,7 +172,7 @@ impl MetadataDriver for LocalDriver {
         self.ask(|n| n.access(c, ino, mask))
     }
 
-    async fn inline_read(&self, ino: InodeId, offset: u64, into: &mut [u8]) -> FsResult<Answer<usize>> {
+    async fn inline_read(&self, ino: InodeId, offset: u64, into: &mut [u8]) -> FsResult<Answer<(usize, Node)>> {
         self.ask(|n| n.inline_read(ino, offset, into))
     }
     async fn inline_write(&self, ino: InodeId, offset: u64, data: &[u8], kill_set_id: bool) -> FsResult<Answer<Node>> {

@@ -398,7 +398,7 @@ impl NamespaceSubject {
             }
             Layout::Inline => {
                 let mut out = vec![0xaa; len];
-                let got = self.ns.inline_read(ino, offset, &mut out)?;
+                let (got, _) = self.ns.inline_read(ino, offset, &mut out)?;
                 out.truncate(got);
                 Ok(out)
             }

@@ -37,7 +37,7 @@ impl<M: MetadataDriver> Cofs<M> {
             Some(copied) => copied,
             None => self.copy_by_hand((&source, from.2), (&target, to.2), len).await?,
         };
-        self.was_read(&source, from.1, copied).await;
+        self.was_read(&source, from.1, copied, None).await;
         Ok(copied)
     }
 

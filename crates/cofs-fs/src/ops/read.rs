@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use cofs_metadata::MetadataDriver;
-use cofs_types::{FsResult, InodeId, Layout};
+use cofs_types::{Attributes, FsResult, InodeId, Layout};
 use cofs_wait::here_or_waiting;
 
 use crate::{
@@ -23,31 +23,50 @@ impl<M: MetadataDriver> Cofs<M> {
         into: &mut [u8],
     ) -> FsResult<usize> {
         let inode = self.opened_by(ino, handle).await?;
-        let count = here_or_waiting!(self.read_open(&inode, offset, into))?;
-        self.was_read(&inode, handle, count as u64).await;
+        let (count, seen) = here_or_waiting!(self.read_seeing(&inode, offset, into))?;
+        self.was_read(&inode, handle, count as u64, seen).await;
         Ok(count)
     }
 
-    /// So many bytes were read by `handle`: records that, where it is due.
-    pub(crate) async fn was_read(&self, inode: &OpenInode, handle: HandleId, count: u64) {
+    /// So many bytes were read by `handle`, who may have `seen` the file's attributes: records that, where it is due.
+    pub(crate) async fn was_read(
+        &self,
+        inode: &OpenInode,
+        handle: HandleId,
+        count: u64,
+        seen: Option<Attributes>,
+    ) {
         if count > 0 && inode.atime_due() && !Handle::from_id(handle).no_atime() {
-            self.touch(inode).await;
+            self.touch(inode, seen).await;
         }
     }
 
     /// Reads from a file that the caller has open.
     pub(crate) async fn read_open(&self, inode: &OpenInode, offset: u64, into: &mut [u8]) -> FsResult<usize> {
+        self.read_seeing(inode, offset, into).await.map(|(count, _)| count)
+    }
+
+    /// The same; tells the file's attributes besides, if that took them.
+    async fn read_seeing(
+        &self,
+        inode: &OpenInode,
+        offset: u64,
+        into: &mut [u8],
+    ) -> FsResult<(usize, Option<Attributes>)> {
         let object = {
             let state = inode.shared().await;
             match state.layout {
-                Layout::Inline => return Ok(self.metadata.inline_read(inode.ino, offset, into).await?.value),
+                Layout::Inline => {
+                    let (count, node) = self.metadata.inline_read(inode.ino, offset, into).await?.value;
+                    return Ok((count, Some(node.attributes)));
+                }
                 Layout::Object(_) => Arc::clone(state.object()?),
             }
         };
         if into.len() >= LONG_IO_BYTES {
             blocking().await;
         }
-        object.file.read_at(into, offset)
+        Ok((object.file.read_at(into, offset)?, None))
     }
 
     /// The object of an open file, if it has one.
@@ -60,23 +79,26 @@ impl<M: MetadataDriver> Cofs<M> {
     }
 
     /// Records an access. That it cannot be recorded is no reason to fail a read.
-    async fn touch(&self, inode: &OpenInode) {
+    async fn touch(&self, inode: &OpenInode, seen: Option<Attributes>) {
         if self.options.atime != AtimeMode::Strict {
             inode.set_atime_due(false);
         }
         if self.options.read_only || self.options.atime == AtimeMode::Never {
             return;
         }
-        if let Err(error) = here_or_waiting!(self.try_touch(inode)) {
+        if let Err(error) = here_or_waiting!(self.try_touch(inode, seen)) {
             tracing::debug!(%error, ino = %inode.ino, "access time not recorded");
         }
     }
 
-    async fn try_touch(&self, inode: &OpenInode) -> FsResult<()> {
-        let attributes = {
-            let state = inode.shared().await;
-            let record = self.metadata.node(inode.ino).await?.value.attributes;
-            self.present(&state, &record)?
+    async fn try_touch(&self, inode: &OpenInode, seen: Option<Attributes>) -> FsResult<()> {
+        let attributes = match seen {
+            Some(attributes) => attributes,
+            None => {
+                let state = inode.shared().await;
+                let record = self.metadata.node(inode.ino).await?.value.attributes;
+                self.present(&state, &record)?
+            }
         };
         let now = self.metadata.now();
         if self.options.atime.due(&attributes, now) {

@@ -20,9 +20,9 @@ pub fn inline_file(tx: &mut Tx<'_>, ino: InodeId) -> FsResult<Inode> {
 }
 
 impl Namespace {
-    /// Fills `into` from `offset`; returns how many bytes, fewer only at the end of the file. Errors:
+    /// Fills `into` from `offset`; returns how many bytes, fewer only at the end of the file, and the inode as it was then. Errors:
     /// `InvalidArgument` if the file's bytes are not, or no longer, inline; `Stale`.
-    pub fn inline_read(&self, ino: InodeId, offset: u64, into: &mut [u8]) -> FsResult<usize> {
+    pub fn inline_read(&self, ino: InodeId, offset: u64, into: &mut [u8]) -> FsResult<(usize, Node)> {
         self.store.read(|tx| {
             let inode = inline_file(tx, ino)?;
             let left = inode.size_bytes.saturating_sub(offset);
@@ -30,7 +30,7 @@ impl Namespace {
             if let Some(into) = into.get_mut(..len) {
                 inline::read(tx, ino, offset, into)?;
             }
-            Ok(len)
+            Ok((len, inodes::node(ino, &inode, 0)))
         })
     }
 

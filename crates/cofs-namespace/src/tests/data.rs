@@ -28,7 +28,8 @@ impl World {
 
     fn read(&self, ino: InodeId, offset: u64, len: usize) -> Vec<u8> {
         let mut bytes = vec![0xAA; len];
-        let n = self.ns.inline_read(ino, offset, &mut bytes).unwrap();
+        let (n, node) = self.ns.inline_read(ino, offset, &mut bytes).unwrap();
+        assert_eq!(node, self.ns.node(ino).unwrap());
         bytes.truncate(n);
         bytes
     }
