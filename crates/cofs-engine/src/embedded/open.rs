@@ -31,7 +31,7 @@ use super::{
     intake::{Drain, Intake},
     log::InheritedLogs,
     manifest::{self, CURRENT, NotesLength},
-    options::{Budget, rocksdb_options},
+    options::{Budget, memory_there, rocksdb_options},
     records::Records,
     reserve,
 };
@@ -49,7 +49,7 @@ pub(super) fn open(options: &EmbeddedOptions) -> Result<EmbeddedEngine, EngineEr
     let directory = &options.directory;
     allowance::check(options.memory_bytes)?;
     let found = check_directory(directory, options.create && !options.read_only)?;
-    let budget = Budget::of(options.memory_bytes).on(directory);
+    let budget = Budget::of(options.memory_bytes).on(directory).within(memory_there());
     let tables_bytes = fs::read_dir(directory).and_then(table_bytes).map_err(|e| at(directory, &e))?;
     let (mut rocksdb, block_cache) = rocksdb_options(&budget, tables_bytes);
     rocksdb.create_if_missing(found == Found::Nothing);

@@ -1,7 +1,10 @@
 //! How RocksDB is set, and how the memory it gets is shared out. The reasons stand at each setting, the
 //! figures in `docs/adr/0001-engine.md`.
 
-use std::path::{Path, PathBuf};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 use rocksdb::{
     BlockBasedIndexType, BlockBasedOptions, Cache, CompactionPri, DBCompressionType, DBRecoveryMode,
@@ -74,6 +77,8 @@ impl EmbeddedOptions {
 }
 
 const MIB: usize = 1 << 20;
+/// Where control groups are to be seen.
+const GROUPS: &str = "/sys/fs/cgroup";
 /// What compaction makes its tables of.
 pub(super) const TABLE_BYTES: u64 = 32 << 20;
 /// With so many threads at a time it opens those that it opens at the start (16).
@@ -113,6 +118,14 @@ impl Budget {
         self
     }
 
+    /// Where there is little memory recent values get a 64th of it at most.
+    pub(super) fn within(mut self, memory_bytes: u64) -> Self {
+        const PART: u64 = 64;
+        let most = usize::try_from(memory_bytes / PART).unwrap_or(usize::MAX);
+        self.recent_bytes = self.recent_bytes.min(most);
+        self
+    }
+
     /// Whether filters and indexes of tables of this size take no more than half of the blocks' share.
     fn filters_fit(&self, tables_bytes: u64) -> bool {
         /// Measured: a record takes some 40 bytes in a compressed table, 1.25 in its filter, and its block
@@ -120,6 +133,22 @@ impl Budget {
         const TABLE_BYTES_PER_FILTER_BYTE: u64 = 16;
         tables_bytes / TABLE_BYTES_PER_FILTER_BYTE <= self.blocks_bytes as u64 / 2
     }
+}
+
+/// The memory that this process may have: the machine's, or what its control groups (version 2) leave it.
+pub(super) fn memory_there() -> u64 {
+    let machine = rustix::system::sysinfo();
+    let machine = (machine.totalram as u64).saturating_mul(machine.mem_unit.into());
+    let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let group = groups.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or_default();
+    let group = Path::new(GROUPS).join(group);
+    let own_and_above = group.ancestors().take_while(|group| group.starts_with(GROUPS));
+    own_and_above.filter_map(|group| limit_in(&group.join("memory.max"))).fold(machine, u64::min)
+}
+
+/// None: there is no limit.
+fn limit_in(file: &Path) -> Option<u64> {
+    fs::read_to_string(file).ok()?.trim().parse().ok()
 }
 
 /// The settings and the cache that they share.
@@ -223,6 +252,20 @@ mod tests {
             assert!(budget.blocks_bytes >= memory_bytes / 10 * 3);
             assert!(budget.segment_bytes <= memory_bytes as u64 / 16);
         }
+    }
+
+    #[test]
+    fn where_there_is_little_memory_recent_values_get_less() {
+        let given = |memory_bytes| Budget::of(480 * MIB).within(memory_bytes).recent_bytes;
+        assert_eq!([24 << 30, 2 << 30, 0].map(given), [96 * MIB, 32 * MIB, 0]);
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("memory.max");
+        for (words, limit) in [("max\n", None), ("536870912\n", Some(512 << 20)), ("", None)] {
+            fs::write(&file, words).unwrap();
+            assert_eq!(limit_in(&file), limit, "{words}");
+        }
+        assert_eq!(limit_in(&directory.path().join("none")), None);
+        assert!(memory_there() > 0);
     }
 
     #[test]
