@@ -135,15 +135,28 @@ impl Budget {
     }
 }
 
-/// The memory that this process may have: the machine's, or what its control groups (version 2) leave it.
+/// The memory that this process may have: the machine's, or what its control groups leave it.
 pub(super) fn memory_there() -> u64 {
     let machine = rustix::system::sysinfo();
     let machine = (machine.totalram as u64).saturating_mul(machine.mem_unit.into());
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    let group = groups.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or_default();
-    let group = Path::new(GROUPS).join(group);
-    let own_and_above = group.ancestors().take_while(|group| group.starts_with(GROUPS));
-    own_and_above.filter_map(|group| limit_in(&group.join("memory.max"))).fold(machine, u64::min)
+    groups.lines().filter_map(|line| limit_of(Path::new(GROUPS), line)).fold(machine, u64::min)
+}
+
+/// Of a line of `/proc/self/cgroup` (`cgroups(7)`), `NUMBER:CONTROLLERS:PATH`, and the groups above that one; either version of them.
+fn limit_of(groups: &Path, line: &str) -> Option<u64> {
+    let (_, group) = line.split_once(':')?;
+    let (controllers, path) = group.split_once(":/")?;
+    let (groups, file) = match controllers {
+        "" => (groups.to_owned(), "memory.max"),
+        _ if controllers.split(',').any(|one| one == "memory") => {
+            (groups.join("memory"), "memory.limit_in_bytes")
+        }
+        _ => return None,
+    };
+    let own = groups.join(path);
+    let own_and_above = own.ancestors().take_while(|group| group.starts_with(&groups));
+    own_and_above.filter_map(|group| limit_in(&group.join(file))).min()
 }
 
 /// None: there is no limit.
@@ -266,6 +279,27 @@ mod tests {
         }
         assert_eq!(limit_in(&directory.path().join("none")), None);
         assert!(memory_there() > 0);
+        let groups = directory.path();
+        for (group, file, bytes) in [
+            ("a", "memory.max", "5000"),
+            ("a/b", "memory.max", "max"),
+            ("memory", "memory.limit_in_bytes", "9223372036854771712"),
+            ("memory/c", "memory.limit_in_bytes", "7000"),
+        ] {
+            fs::create_dir_all(groups.join(group)).unwrap();
+            fs::write(groups.join(group).join(file), bytes).unwrap();
+        }
+        fs::remove_file(file).unwrap();
+        let lines = [
+            ("0::/a/b", Some(5000)),
+            ("0::/", None),
+            ("4:cpu,memory:/c/d", Some(7000)),
+            ("3:memory:/", Some(9_223_372_036_854_771_712)),
+            ("2:cpu:/a", None),
+            ("1:name=systemd:/a", None),
+            ("nonsense", None),
+        ];
+        lines.iter().for_each(|(line, limit)| assert_eq!(limit_of(groups, line), *limit, "{line}"));
     }
 
     #[test]
