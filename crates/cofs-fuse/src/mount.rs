@@ -426,11 +426,10 @@ fn helper() -> Command {
     Command::new(find_helper().unwrap_or_else(|| HELPER.into()))
 }
 
-/// By the caller's PATH, or where distributions put it: services and unusual shells have other paths, or none.
+/// By the caller's PATH; where he has none, as some services, where distributions put it.
 fn find_helper() -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let usual = ["/usr/bin", "/bin", "/usr/local/bin"].map(PathBuf::from);
-    let directories = std::env::split_paths(&path).filter(|directory| directory.is_absolute()).chain(usual);
+    let path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/bin:/bin:/usr/local/bin".into());
+    let directories = std::env::split_paths(&path).filter(|directory| directory.is_absolute());
     directories.map(|directory| directory.join(HELPER)).find(|helper| helper.is_file())
 }
 
