@@ -136,7 +136,11 @@ fn directories_go_with_their_last_object_once_they_are_used_up() {
             placement.remove(id).unwrap();
         }
         let path = |id| placement.object_path(id).unwrap();
-        eventually("the first directory is removed", || !path(ids[0]).parent().unwrap().exists());
+        // One of its objects may be ready still, where the filler is slow: that goes with those that are taken.
+        eventually("the first directory is removed", || {
+            placement.remove(placement.take(ino(1)).unwrap().id).unwrap();
+            !path(ids[0]).parent().unwrap().exists()
+        });
         assert!(path(kept).exists());
         placement.close().unwrap();
         assert_eq!(entries_per_directory(world.directory()), [1]);
