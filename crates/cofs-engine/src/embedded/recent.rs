@@ -13,14 +13,12 @@
 
 use std::{
     cell::Cell,
-    hash::Hasher as _,
     sync::atomic::{AtomicU64, Ordering, fence},
 };
 
-use rustc_hash::FxHasher;
 use zerocopy::FromZeros;
 
-use super::records::RECORD_BYTES_MAX;
+use super::records::{RECORD_BYTES_MAX, hashed};
 
 /// Places of a bucket: a cache line.
 const PLACES: usize = 8;
@@ -73,7 +71,7 @@ impl Recent {
     /// RocksDB has this value of `key` now, or none. For the one thread that moves layers below.
     pub(super) fn put(&self, key: &[u8], value: Option<&[u8]>) {
         match value.filter(|value| key.len() + value.len() > RECORD_BYTES_MAX) {
-            Some(value) if words_of(key.len(), value.len()) <= self.ring.len() / PART_MAX => {
+            Some(value) if words_of(key.len(), value.len()) <= self.words_max() => {
                 let position = self.write(key, value);
                 self.mark(key);
                 self.note(self.spot(key), position);
@@ -100,12 +98,14 @@ impl Recent {
         size_of_val(&*self.ring) + size_of_val(&*self.index)
     }
 
+    /// Of a value with its key and its first word.
+    fn words_max(&self) -> usize {
+        self.ring.len() / PART_MAX
+    }
+
     fn spot(&self, key: &[u8]) -> Spot {
-        let mut hasher = FxHasher::default();
-        hasher.write(key);
-        let hash = hasher.finish();
-        let bucket = ((hash & u64::from(u32::MAX)) * self.index.len() as u64) >> 32;
-        Spot { bucket: bucket as usize, tag: hash & !POSITION }
+        let (hash, bucket) = hashed(key, self.index.len());
+        Spot { bucket, tag: hash & !POSITION }
     }
 
     fn mark(&self, key: &[u8]) {
@@ -142,10 +142,7 @@ impl Recent {
 
     fn note(&self, Spot { bucket, tag }: Spot, position: u64) {
         let places = &self.index[bucket].0;
-        let known = |place: &&AtomicU64| {
-            let noted = place.load(Ordering::Relaxed);
-            noted & POSITION != 0 && noted & !POSITION == tag
-        };
+        let known = |place: &&AtomicU64| position_of(place.load(Ordering::Relaxed), tag).is_some();
         // Else the oldest one, or a free one.
         let oldest = || places.iter().min_by_key(|place| place.load(Ordering::Relaxed) & POSITION);
         if let Some(place) = places.iter().find(known).or_else(oldest) {
@@ -155,8 +152,7 @@ impl Recent {
 
     fn remove(&self, Spot { bucket, tag }: Spot) {
         for place in &self.index[bucket].0 {
-            let noted = place.load(Ordering::Relaxed);
-            if noted & POSITION != 0 && noted & !POSITION == tag {
+            if position_of(place.load(Ordering::Relaxed), tag).is_some() {
                 place.store(0, Ordering::Relaxed);
             }
         }
@@ -168,16 +164,15 @@ impl Recent {
             return None;
         }
         let Spot { bucket, tag } = self.spot(key);
-        let noted = |place: &AtomicU64| {
-            let noted = place.load(Ordering::Acquire);
-            (noted & !POSITION == tag).then_some(noted & POSITION)?.checked_sub(1)
-        };
-        let position = self.index[bucket].0.iter().find_map(noted)?;
+        let position =
+            self.index[bucket].0.iter().find_map(|place| position_of(place.load(Ordering::Acquire), tag))?;
         let from = (position % self.ring.len() as u64) as usize;
         let (head, words) = self.ring[from..].split_first()?;
         let head = head.load(Ordering::Relaxed);
         let (key_len, len) = (head & ((1 << KEY_LEN_BITS) - 1), (head >> KEY_LEN_BITS) as usize);
-        if key_len != key.len() as u64 || words_of(key.len(), len) > 1 + words.len() {
+        // What is being written over may tell any length.
+        let count = words_of(key.len(), len);
+        if key_len != key.len() as u64 || count > self.words_max() || count > 1 + words.len() {
             return None;
         }
         let (key_words, words) = words.split_at(key.len().div_ceil(8));
@@ -194,6 +189,11 @@ impl Recent {
         let written = self.reserved.load(Ordering::Relaxed) - position;
         (written <= self.ring.len() as u64).then_some(len)
     }
+}
+
+/// Where the value begins that a place has `noted`, if it is of this tag.
+fn position_of(noted: u64, tag: u64) -> Option<u64> {
+    (noted & !POSITION == tag).then_some(noted & POSITION)?.checked_sub(1)
 }
 
 /// Of a value with its key and its first word.

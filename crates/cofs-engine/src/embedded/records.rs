@@ -283,11 +283,8 @@ impl Records {
     }
 
     fn spot(&self, key: &[u8]) -> Spot {
-        let mut hasher = FxHasher::default();
-        hasher.write(key);
-        let hash = hasher.finish();
-        let bucket = ((hash & u64::from(u32::MAX)) * self.buckets.len() as u64) >> 32;
-        Spot { bucket: bucket as usize, tag: hash >> 32 | USED }
+        let (hash, bucket) = hashed(key, self.buckets.len());
+        Spot { bucket, tag: hash >> 32 | USED }
     }
 
     /// `Some(None)`: the key is known to be absent. To be asked when the intake does not have the key.
@@ -370,6 +367,15 @@ impl Records {
     pub(super) fn bytes(&self) -> usize {
         std::mem::size_of_val(&*self.buckets) + self.recent.bytes()
     }
+}
+
+/// A key's hash, and which of so many buckets it is for by the hash's lower half.
+pub(super) fn hashed(key: &[u8], buckets: usize) -> (u64, usize) {
+    let mut hasher = FxHasher::default();
+    hasher.write(key);
+    let hash = hasher.finish();
+    let bucket = ((hash & u64::from(u32::MAX)) * buckets as u64) >> 32;
+    (hash, bucket as usize)
 }
 
 /// True for one call of a thread in so many.
