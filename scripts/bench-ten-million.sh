@@ -2,18 +2,20 @@
 # Ten million files in a volume: how fast the last tenth comes beside the first, what the daemon takes, how long a mount takes afterwards
 # (also after kill -9), and that ls, stat, find and rm -rf go through. As root, on a machine that does nothing else.
 #
-#   scripts/bench-ten-million.sh DIR [FILES [DIRECTORIES]]      COFS=path/to/cofs  MANY_FILES=path/to/many_files (else both are built)
+#   scripts/bench-ten-million.sh DIR [FILES [DIRECTORIES [BYTES]]]      COFS=path/to/cofs  MANY_FILES=path/to/many_files (else both are built)
 #
 # DIR is empty and lies on a local file system: the volume is made there, and removed. With one directory (the default) all files lie in it.
+# The files are empty, or of BYTES bytes each.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 die() { echo "bench-ten-million: $*" >&2; exit 1; }
-[[ $# -ge 1 && -d $1 && -z $(ls -A "$1") ]] || die "say an empty directory for a volume: scripts/bench-ten-million.sh DIR [FILES [DIRECTORIES]]"
+[[ $# -ge 1 && -d $1 && -z $(ls -A "$1") ]] || die "say an empty directory for a volume: scripts/bench-ten-million.sh DIR [FILES [DIRECTORIES [BYTES]]]"
 ((EUID == 0)) || die "dropping caches needs root"
 DIR=$(cd "$1" && pwd)
 FILES=${2:-10000000}
 DIRECTORIES=${3:-1}
+BYTES=${4:-0}
 if [[ -z ${COFS:-} || -z ${MANY_FILES:-} ]]; then
     # shellcheck source=setup.sh
     . scripts/setup.sh
@@ -65,7 +67,7 @@ one_file() { printf '%s/f%08d' "$(one)" $((DIRECTORIES / 2 * ((FILES + DIRECTORI
 "$COFS" format "$DIR/store" >/dev/null
 mounts "mount, empty"
 mkdir "$MNT/files"
-"$MANY_FILES" "$MNT/files" "$FILES" "$DIRECTORIES"
+"$MANY_FILES" "$MNT/files" "$FILES" "$DIRECTORIES" "$BYTES"
 most_memory "creating"
 row "on disk" "$(du -sh "$DIR/store" | cut -f 1)"
 kill -KILL "$DAEMON"
@@ -78,6 +80,7 @@ mounts "mount after an unmount"
 timed "stat of a file, the first" stat -c %s "$(one_file)"
 timed "ls -l of a directory" bash -c "ls -l '$(one)' | wc -l"
 timed "find -type f of all" bash -c "find '$MNT/files' -type f | wc -l"
+((BYTES == 0)) || timed "cat of a directory" bash -c "find '$(one)' -type f -exec cat {} + | wc -c"
 most_memory "listing"
 timed "rm -rf of all" rm -rf "$MNT/files"
 most_memory "removing"

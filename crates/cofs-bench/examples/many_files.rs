@@ -1,13 +1,13 @@
-//! Creates very many empty files, by one process, in one directory of DIR or spread over several, and says how fast each tenth of them
-//! came: whether it matters how many there are already.
+//! Creates very many files, empty or of BYTES bytes each, by one process, in one directory of DIR or spread over several, and says how
+//! fast each tenth of them came: whether it matters how many there are already.
 //!
-//!     cargo run --release -p cofs-bench --features bench --example many_files -- DIR FILES [DIRECTORIES]
+//!     cargo run --release -p cofs-bench --features bench --example many_files -- DIR FILES [DIRECTORIES [BYTES]]
 //!
 //! `scripts/bench-ten-million.sh` does so with a volume, and looks at it afterwards.
 
 use std::{
     ffi::CString,
-    fs,
+    fs::{self, File},
     io::{self, Write},
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
@@ -23,10 +23,11 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let number = |at: usize| arguments.get(at).and_then(|text| text.parse::<u64>().ok());
     let (Some(dir), Some(files @ PARTS..)) = (arguments.first().map(PathBuf::from), number(1)) else {
-        eprintln!("usage: many_files DIR FILES [DIRECTORIES]");
+        eprintln!("usage: many_files DIR FILES [DIRECTORIES [BYTES]]");
         return ExitCode::from(2);
     };
-    match create(&dir, files, number(2).unwrap_or(1).max(1)) {
+    let bytes = vec![b'x'; number(3).unwrap_or(0) as usize];
+    match create(&dir, files, number(2).unwrap_or(1).max(1), &bytes) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("many_files: {}: {error}", dir.display());
@@ -36,7 +37,7 @@ fn main() -> ExitCode {
 }
 
 /// One directory after the other is filled; within it names ascend, as a program's do that counts.
-fn create(dir: &Path, files: u64, directories: u64) -> io::Result<()> {
+fn create(dir: &Path, files: u64, directories: u64, bytes: &[u8]) -> io::Result<()> {
     let each = files.div_ceil(directories);
     let mut rates = Vec::new();
     let (from, mut part) = (Instant::now(), Instant::now());
@@ -47,7 +48,10 @@ fn create(dir: &Path, files: u64, directories: u64) -> io::Result<()> {
         }
         let path = directory.join(format!("f{number:08}"));
         let name = CString::new(path.as_os_str().as_bytes())?;
-        drop(openat(CWD, &*name, OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY, Mode::from(0o644))?);
+        let file = openat(CWD, &*name, OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY, Mode::from(0o644))?;
+        if !bytes.is_empty() {
+            File::from(file).write_all(bytes)?;
+        }
         if (number + 1) * PARTS / files > number * PARTS / files {
             let part_files = files / PARTS;
             rates.push(part_files as f64 / part.elapsed().as_secs_f64());
