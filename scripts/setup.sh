@@ -135,6 +135,19 @@ cofs_cargo_dist() {
     fi
 }
 
+# Clones may share a target directory, and cargo tells their sources apart by age alone: what another clone has built would be taken for
+# this one's, with its code and with the names of its files. So it is forgotten; what was compiled of other people's crates stays.
+cofs_own_target() {
+    local mark=$CARGO_TARGET_DIR/cofs-clone clone directory
+    clone="$PWD $(stat -c %i .)"
+    [ "$(cat "$mark" 2>/dev/null)" = "$clone" ] && return 0
+    mkdir -p "$CARGO_TARGET_DIR"
+    find "$CARGO_TARGET_DIR" -maxdepth 4 -type d -name .fingerprint | while IFS= read -r directory; do
+        rm -rf "$directory"/cofs*
+    done
+    printf '%s\n' "$clone" >"$mark"
+}
+
 cofs_setup() {
     COFS_CACHE=${COFS_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/cofs}
     cofs_packages build-essential clang libclang-dev fuse3 ca-certificates
@@ -149,4 +162,5 @@ cofs_setup() {
     fi
     export COFS_CACHE ROCKSDB_LIB_DIR ROCKSDB_STATIC=1 PATH
     export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$COFS_CACHE/target}
+    cofs_own_target
 }

@@ -9,6 +9,7 @@ suite_setup() {
     run_case setup/says-what-to-do-without-a-network setup_tells 'exit 22'
     run_case setup/says-what-to-do-if-the-installer-fails setup_tells 'echo "exit 1"'
     run_case setup/leaves-a-rust-that-fits setup_leaves
+    run_case setup/builds-anew-what-another-clone-built setup_clones
 }
 
 # setup_machine [FETCHER SCRIPT]: an empty home, a PATH with a few tools, and perhaps a program that fetches.
@@ -72,4 +73,26 @@ setup_leaves() {
     if setup_rust; then return 1; fi
     grep -q 'found: cargo 1.63.0' "$MACHINE/said"
     [[ -e $MACHINE/home/asked ]]
+}
+
+# Two clones with one target directory; the second's files are as old as the first's, and differ.
+setup_clones() {
+    local at=$WORK/clones name
+    rm -rf "$at"
+    for name in first second; do
+        mkdir -p "$at/$name/src"
+        printf '[package]\nname = "cofs-of-a-clone"\nversion = "0.0.0"\nedition = "2024"\n[workspace]\n' >"$at/$name/Cargo.toml"
+        printf 'fn main() { println!("%s of {}", env!("CARGO_MANIFEST_DIR")); }\n' "$name" >"$at/$name/src/main.rs"
+        find "$at/$name" -exec touch -d '2020-01-01' {} +
+    done
+    for name in first first second first; do
+        [[ $(setup_builds "$at" "$name") = "$name of $at/$name" ]]
+    done
+    # What is this clone's own stays.
+    setup_builds "$at" first 2>&1 >/dev/null | tee "$at/said"
+    ! grep -q Compiling "$at/said"
+}
+
+setup_builds() {
+    (cd "$1/$2" && CARGO_TARGET_DIR=$1/target && . "$ROOT/scripts/setup.sh" && cofs_own_target && cargo run --target-dir "$CARGO_TARGET_DIR")
 }
