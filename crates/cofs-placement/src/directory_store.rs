@@ -3,9 +3,9 @@
 //! The descriptor is taken when the store is attached and every path is resolved below it: a file system
 //! mounted over the directory, or a rename of it, changes nothing for those who use the store.
 //!
-//! Who opens the directory to change it has it alone: by flock(2) on the directory itself, which needs no file of its own, no right to write,
-//! and hardly anywhere an answer of a server, as file systems leave it to the kernel for directories. So other hosts do not see it: they are kept
-//! out by the lock of the volume's store, and this one is to keep out a copy of the store on the same host.
+//! Who opens the directory to change it has it alone, and who reads it shares it with others who do: by flock(2) on the directory itself, which
+//! needs no file of its own, no right to write, and hardly anywhere an answer of a server, as file systems leave it to the kernel for directories. So
+//! other hosts do not see it: they are kept out by the lock of the volume's store, and this one is to keep out a copy of the store on the same host.
 
 use std::{
     fs::File,
@@ -37,20 +37,34 @@ const FILE_MODE: Mode = Mode::RUSR.union(Mode::WUSR);
 pub struct DirectoryStore {
     path: PathBuf,
     root: RwLock<Option<Arc<File>>>,
-    /// The root that is locked, where the directory is to be had alone; it outlives its place in `root` where another cannot be locked because
-    /// it is the same directory.
-    alone: Option<Mutex<Option<Arc<File>>>>,
+    held: Option<Held>,
+}
+
+/// How the directory is to be had.
+struct Held {
+    lock: FlockOperation,
+    /// The root that is locked; it outlives its place in the store where another cannot be locked because it is the same directory.
+    root: Mutex<Option<Arc<File>>>,
 }
 
 impl DirectoryStore {
     /// Names the directory; [`BackingStore::attach`] opens it.
     pub fn new(path: impl Into<PathBuf>) -> Self {
-        Self { path: path.into(), root: RwLock::new(None), alone: None }
+        Self { path: path.into(), root: RwLock::new(None), held: None }
     }
 
-    /// As [`new`](Self::new), for who changes what is in the directory: attaching fails with EWOULDBLOCK while another store has it alone.
+    /// As [`new`](Self::new), for who changes what is in the directory: attaching fails with EWOULDBLOCK while another store has it.
     pub fn alone(path: impl Into<PathBuf>) -> Self {
-        Self { alone: Some(Mutex::default()), ..Self::new(path) }
+        Self::locked(path, FlockOperation::NonBlockingLockExclusive)
+    }
+
+    /// As [`new`](Self::new), for who reads what is in the directory: attaching fails with EWOULDBLOCK while another store has it alone.
+    pub fn shared(path: impl Into<PathBuf>) -> Self {
+        Self::locked(path, FlockOperation::NonBlockingLockShared)
+    }
+
+    fn locked(path: impl Into<PathBuf>, lock: FlockOperation) -> Self {
+        Self { held: Some(Held { lock, root: Mutex::default() }), ..Self::new(path) }
     }
 
     fn root(&self) -> io::Result<Arc<File>> {
@@ -70,31 +84,34 @@ impl DirectoryStore {
     }
 }
 
-/// Locks `root`, unless it is the directory that `held` has locked; `held` has it then.
-fn hold(root: &Arc<File>, held: &mut Option<Arc<File>>) -> io::Result<()> {
-    match lock_patiently(root) {
-        Err(Errno::WOULDBLOCK) => match held {
-            Some(held) if is_same(held, root)? => return Ok(()),
-            _ => return Err(Errno::WOULDBLOCK.into()),
-        },
-        // A file system without locks is used without.
-        Err(Errno::NOLCK | Errno::NOSYS | Errno::OPNOTSUPP | Errno::INVAL) => {}
-        locked => locked?,
+impl Held {
+    /// Locks `root`, unless it is the directory that is locked already.
+    fn hold(&self, root: &Arc<File>) -> io::Result<()> {
+        let mut held = self.root.lock();
+        match lock_patiently(root, self.lock) {
+            Err(Errno::WOULDBLOCK) => match &*held {
+                Some(held) if is_same(held, root)? => return Ok(()),
+                _ => return Err(Errno::WOULDBLOCK.into()),
+            },
+            // A file system without locks is used without.
+            Err(Errno::NOLCK | Errno::NOSYS | Errno::OPNOTSUPP | Errno::INVAL) => {}
+            locked => locked?,
+        }
+        *held = Some(Arc::clone(root));
+        Ok(())
     }
-    *held = Some(Arc::clone(root));
-    Ok(())
 }
 
 /// Tries for a moment: a process that has just been killed lets go of its files one after the other.
-fn lock_patiently(root: &File) -> rustix::io::Result<()> {
+fn lock_patiently(root: &File, lock: FlockOperation) -> rustix::io::Result<()> {
     const TRIES: u32 = 20;
     for _ in 1..TRIES {
-        match fs::flock(root, FlockOperation::NonBlockingLockExclusive) {
+        match fs::flock(root, lock) {
             Err(Errno::WOULDBLOCK) => std::thread::sleep(Duration::from_millis(10)),
             other => return other,
         }
     }
-    fs::flock(root, FlockOperation::NonBlockingLockExclusive)
+    fs::flock(root, lock)
 }
 
 fn is_same(one: &File, other: &File) -> io::Result<bool> {
@@ -135,8 +152,8 @@ impl BackingStore for DirectoryStore {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = Arc::new(File::from(fs::openat(CWD, &self.path, flags, Mode::empty())?));
         accept(&root)?;
-        if let Some(held) = &self.alone {
-            hold(&root, &mut held.lock())?;
+        if let Some(held) = &self.held {
+            held.hold(&root)?;
         }
         *self.root.write() = Some(root);
         Ok(())
@@ -259,8 +276,13 @@ mod tests {
         let [first, second] = [(); 2].map(|()| DirectoryStore::alone(scratch.path()));
         assert_eq!((attach(&first), attach(&first)), (Ok(()), Ok(())));
         assert_eq!(attach(&second), Err(io::ErrorKind::WouldBlock));
-        assert_eq!(attach(&DirectoryStore::new(scratch.path())), Ok(()), "who only looks");
+        let [reader, another] = [(); 2].map(|()| DirectoryStore::shared(scratch.path()));
+        assert_eq!(attach(&reader), Err(io::ErrorKind::WouldBlock));
+        assert_eq!(attach(&DirectoryStore::new(scratch.path())), Ok(()), "who does without");
         drop(first);
         assert_eq!(attach(&second), Ok(()));
+        drop(second);
+        assert_eq!([&reader, &another, &reader].map(attach), [Ok(()); 3]);
+        assert_eq!(attach(&DirectoryStore::alone(scratch.path())), Err(io::ErrorKind::WouldBlock));
     }
 }

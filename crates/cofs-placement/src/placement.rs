@@ -106,11 +106,11 @@ impl Placement {
         Self::open_with(pools, volume, boot_id())
     }
 
-    /// As [`open`](Self::open), for reading: nothing below is changed, and need not be changeable. What would change something
-    /// fails with [`FsError::ReadOnly`].
+    /// As [`open`](Self::open), for reading, also beside others who do: nothing below is changed, and need not be changeable. What would
+    /// change something fails with [`FsError::ReadOnly`].
     pub fn open_for_reading(pools: &[PoolConfig], volume: Uuid) -> FsResult<Self> {
         let store = |config: &PoolConfig| -> Arc<dyn BackingStore> {
-            Arc::new(ReadOnlyStore::new(directory(config)))
+            Arc::new(ReadOnlyStore::new(Arc::new(DirectoryStore::shared(&config.directory))))
         };
         let pools = pools.iter().map(|config| (config.clone(), store(config))).collect();
         Self::open_with(pools, volume, boot_id())

@@ -234,9 +234,14 @@ fn a_copy_of_a_store_does_not_get_the_pools_of_a_volume_in_use() {
     let _not_mounted = Mounted { store: copy.clone(), dir: dir.clone().into() };
     let mounted = Mounted::new(&root, &store, &[]);
     fs::write(mounted.path("large"), vec![5; 1 << 20]).unwrap();
-    for (line, code) in
-        [(vec!["mount", "-d", &copy, &dir], 1), (vec!["gc", &copy], 1), (vec!["fsck", "--repair", &copy], 8)]
-    {
+    for (line, code) in [
+        (vec!["mount", "-d", &copy, &dir], 1),
+        (vec!["mount", "-d", "-o", "ro", &copy, &dir], 1),
+        (vec!["gc", &copy], 1),
+        (vec!["status", &copy], 1),
+        (vec!["fsck", &copy], 8),
+        (vec!["fsck", "--repair", &copy], 8),
+    ] {
         let output = cofs(&line).output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(code), "{line:?}: {said}");
@@ -244,10 +249,42 @@ fn a_copy_of_a_store_does_not_get_the_pools_of_a_volume_in_use() {
             assert!(said.contains(word), "{line:?}: {said}");
         }
     }
-    run(&["status", &copy]);
     assert_eq!(fs::read(mounted.path("large")).unwrap(), vec![5; 1 << 20]);
     mounted.unmount();
     run(&["gc", &copy]);
+}
+
+#[test]
+fn a_copy_of_a_store_that_names_the_same_metadata_is_not_read_while_these_are_written() {
+    if skip() {
+        return;
+    }
+    let root = scratch();
+    let [store, copy, pool, meta, dir] =
+        ["store", "copy", "pool", "meta", "other"].map(|name| path_str(&root, name));
+    run(&["format", &store, "--pool", &format!("apart={pool}"), "--meta", &meta]);
+    assert!(std::process::Command::new("cp").args(["-a", &store, &copy]).status().unwrap().success());
+    fs::create_dir(&dir).unwrap();
+    let refused = |line: &[&str], code| {
+        let output = cofs(line).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{line:?}: {said}");
+        assert!(said.contains("in use by another process") && said.contains(&meta), "{line:?}: {said}");
+    };
+    let mounted = Mounted::new(&root, &store, &[]);
+    refused(&["mount", "-d", &copy, &dir], 1);
+    refused(&["mount", "-d", "-o", "ro", &copy, &dir], 1);
+    refused(&["dump", &copy, "-o", "/dev/null"], 1);
+    refused(&["fsck", &copy], 8);
+    mounted.unmount();
+    assert_eq!(fsck(&copy, &[]).0, Some(0));
+    // And the other way round.
+    let reads = Mounted::new(&root, &copy, &["-o", "ro"]);
+    assert_eq!(fsck(&store, &[]).0, Some(0));
+    refused(&["mount", "-d", &store, &dir], 1);
+    refused(&["fsck", "--repair", &store], 8);
+    reads.unmount();
+    assert_eq!(fsck(&store, &["--repair"]).0, Some(0));
 }
 
 /// A FIFO would be waited for, for ever.

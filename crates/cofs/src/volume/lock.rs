@@ -302,9 +302,22 @@ fn stands_at(file: &File, path: &Path) -> bool {
     own.is_dir() || fs::metadata(path).is_ok_and(|there| (there.dev(), there.ino()) == (own.dev(), own.ino()))
 }
 
-/// Tries for a moment: `is_held` of another process may be looking just now.
+/// Locks a directory that the store names: a copy of the store names it, too, and has a lock of its own. `None`: it is not there, cannot be opened,
+/// or its file system has no locks.
+pub fn hold_directory(directory: &Path, purpose: Purpose) -> Done<Option<File>> {
+    let flags = OFlags::DIRECTORY.bits().cast_signed();
+    let Ok(file) = OpenOptions::new().read(true).custom_flags(flags).open(directory) else { return Ok(None) };
+    match flock_patiently(&file, purpose) {
+        Ok(()) => Ok(Some(file)),
+        Err(Errno::WOULDBLOCK) => Err(Failure::new(format!("{} is in use by another process", directory.display()))
+            .next("unmount the volume there first: a copy of its store has the same directories, or they were moved and this one was not told (cofs config)")),
+        Err(_) => Ok(None),
+    }
+}
+
+/// Tries for a moment: `is_held` of another process may be looking just now, and one that has just been killed lets go of its files one after the other.
 fn flock_patiently(file: &File, purpose: Purpose) -> Result<(), Errno> {
-    const TRIES: u32 = 5;
+    const TRIES: u32 = 20;
     for _ in 1..TRIES {
         match flock(file, purpose.flock()) {
             Err(Errno::WOULDBLOCK) => std::thread::sleep(Duration::from_millis(10)),

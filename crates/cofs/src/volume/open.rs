@@ -1,6 +1,7 @@
 //! Opening a volume that exists: configuration, lock, engine, name space, pools.
 
 use std::{
+    fs::File,
     io,
     os::fd::OwnedFd,
     path::{Path, PathBuf},
@@ -16,7 +17,7 @@ use serde_json::Value;
 use super::{
     config::Config,
     locality::Below,
-    lock::{Purpose, StoreLock},
+    lock::{Purpose, StoreLock, hold_directory},
     parts::{open_engine, open_engine_to_look, open_placement, open_placement_to_look, refuse_foreign},
 };
 use crate::{
@@ -42,6 +43,8 @@ pub struct Locked {
     pub store: PathBuf,
     pub config: Config,
     purpose: Purpose,
+    /// The directory of the metadata, locked; the pools lock their own.
+    _metadata: Option<File>,
     /// Given up when this goes: it is to be dropped last.
     lock: StoreLock,
 }
@@ -74,13 +77,19 @@ impl Found {
             ));
         }
         let lock = StoreLock::take(&store, purpose)?;
-        Ok(Locked { store, config, purpose, lock })
+        Self { store, config }.locked(purpose, lock)
+    }
+
+    fn locked(self, purpose: Purpose, lock: StoreLock) -> Done<Locked> {
+        let Self { store, config } = self;
+        let _metadata = hold_directory(&config.meta_directory(&store), purpose)?;
+        Ok(Locked { store, config, purpose, _metadata, lock })
     }
 
     /// Goes on with the lock of a process that has ended.
     pub fn take_over(self, lock: OwnedFd, purpose: Purpose) -> Done<Locked> {
         let lock = StoreLock::take_over(&self.store, lock, purpose)?;
-        Ok(Locked { store: self.store, config: self.config, purpose, lock })
+        self.locked(purpose, lock)
     }
 
     /// The same, but a volume that has just been unmounted may take its time to close: umount(8), unlike
