@@ -225,14 +225,11 @@ fn who_dies_again_and_again_is_given_up_and_no_mount_stays() {
     let dir = root.path().join("mount");
     fs::write(dir.join("kept"), "kept").unwrap();
     let serves = pid(&dir, "pid");
-    // Neither can one be started that is not there.
-    fs::remove_file(&program).unwrap();
-    kill_process(serves, Signal::KILL).unwrap();
-    sleep(Duration::from_millis(150));
     let script = path_str(&root, "script");
     fs::write(&script, "#!/bin/sh\nkill -9 $$\n").unwrap();
     fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
     fs::rename(&script, &program).unwrap();
+    kill_process(serves, Signal::KILL).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(1));
     assert!(!fs::read_to_string("/proc/self/mountinfo").unwrap().contains(dir.to_str().unwrap()));
     let again = Mounted::new(&root, &store, &[]);
@@ -277,6 +274,35 @@ fn an_upgrade_goes_on_with_the_program_that_stands_there_now() {
     let runs = fs::read_link(format!("/proc/{}/exe", now.as_raw_nonzero())).unwrap();
     assert_eq!(runs, Path::new(&program));
     assert_eq!(read(&file, 0, 6), b"before");
+    drop(file);
+    mounted.unmount();
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn what_is_no_cofs_replaces_nothing_and_where_there_is_none_the_next_is_what_runs() {
+    let root = scratch();
+    let store = format(&root);
+    let (mut child, program) = foreground(&root, &store, &[]);
+    let mounted = Mounted { store, dir: root.path().join("mount") };
+    let file = open(&mounted.path("open"));
+    file.write_all_at(b"before", 0).unwrap();
+    let (serves, old) = (pid(&mounted.dir, "pid"), path_str(&root, "old"));
+    fs::rename(&program, &old).unwrap();
+    for another in [None, Some("/bin/false")] {
+        if let Some(another) = another {
+            std::os::unix::fs::symlink(another, &program).unwrap();
+        }
+        kill_process(Pid::from_child(&child), Signal::USR2).unwrap();
+        sleep(Duration::from_millis(500));
+        assert_eq!((read(&file, 0, 6), pid(&mounted.dir, "pid")), (b"before".to_vec(), serves));
+    }
+    fs::remove_file(&program).unwrap();
+    kill(&mounted.dir);
+    wait_for("the next", || status(&mounted.dir)["mount"]["life"] == 1);
+    let now = pid(&mounted.dir, "pid");
+    let runs = fs::read_link(format!("/proc/{}/exe", now.as_raw_nonzero())).unwrap();
+    assert_eq!((read(&file, 0, 6), runs), (b"before".to_vec(), old.into()));
     drop(file);
     mounted.unmount();
     assert!(child.wait().unwrap().success());

@@ -28,7 +28,7 @@ use signal_hook::{
     iterator::Signals,
 };
 
-use super::signals::die_of;
+use super::{program::Program, signals::die_of};
 use crate::failure::{Done, EXIT_FAILED, Failure, Within};
 
 /// Marks the child in the background, and those that it starts. Its value is the parent's number.
@@ -61,12 +61,10 @@ pub fn refuse_mark() -> Done {
 /// The parent: runs `arguments` (the first is the program's name) in the background; returns when that serves, or has failed and said why.
 pub fn start(arguments: &[OsString]) -> Done<ExitCode> {
     let (name, rest) = arguments.split_first().ok_or_else(|| Failure::new("called without a name"))?;
-    let program = std::env::current_exe().map_err(|error| {
-        Failure::from(error).within("cannot find this program to start it in the background")
-    })?;
+    let program = Program::this().within("cannot find this program to start it in the background")?;
     // Before there is a child that could be left behind.
     let mut signals = Signals::new([SIGTERM, SIGINT]).within("cannot wait for signals")?;
-    let mut child = Command::new(program)
+    let mut child = Command::new(program.to_start())
         // Its name, too, as it tells a mount helper from a command.
         .arg0(name)
         .args(rest)

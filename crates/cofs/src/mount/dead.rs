@@ -9,7 +9,7 @@ use std::{
 
 use cofs_fuse::HeldMount;
 
-use super::mountinfo;
+use super::{mountinfo, program::Program};
 use crate::failure::{Done, Failure, Within};
 
 /// How long a connection may take to end after its process, whose memory and rings the kernel has to clear first.
@@ -34,8 +34,7 @@ pub fn take_away(dir: &Path) -> Done {
 /// dead (`-o auto_unmount`). It waits until what is returned is dropped. (`fusermount3` has such an option, too; it looks once, and a
 /// connection over io_uring may not have ended by then.)
 pub fn watch(point: &Path) -> Done<ChildStdin> {
-    let program = std::env::current_exe()?;
-    let mut command = Command::new(program);
+    let mut command = Command::new(Program::this()?.to_start());
     command.args(["umount", "--outlive", "--"]).arg(point);
     command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
     let mut child = command.spawn()?;

@@ -9,5 +9,6 @@ pub mod live;
 pub mod mountinfo;
 pub mod notify;
 pub mod options;
+pub mod program;
 pub mod signals;
 pub mod supervisor;

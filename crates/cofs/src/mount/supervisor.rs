@@ -59,6 +59,7 @@ use super::{
     daemon, dead,
     mountinfo::{self, Device},
     notify::notify,
+    program::Program,
     signals::die_of,
 };
 use crate::failure::{Done, EXIT_FAILED, Failure, Within};
@@ -238,7 +239,7 @@ enum Next {
 }
 
 struct Supervisor<'a> {
-    program: PathBuf,
+    program: Program,
     arguments: Vec<OsString>,
     directory: Directory,
     log: Option<&'a File>,
@@ -273,7 +274,7 @@ impl Directory {
 pub fn supervise(store: &Path, source: &Path, point: &Path, log: Option<&File>) -> Done<ExitCode> {
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGUSR2, SIGCHLD]).within("cannot wait for signals")?;
     let supervisor = Supervisor {
-        program: std::env::current_exe().within("cannot find this program to start it")?,
+        program: Program::this().within("cannot find this program to start it")?,
         arguments: std::env::args_os().collect(),
         directory: Directory::current(point).within("cannot find the current directory")?,
         log,
@@ -390,7 +391,7 @@ impl Supervisor<'_> {
                 let failure = failure.within("cannot listen to the process that is to serve");
                 return (End::NotBegun(failure), Wish::None);
             }
-            wait(&mut child, signals)
+            wait(&mut child, signals, &self.program)
         })
     }
 
@@ -423,7 +424,8 @@ impl Supervisor<'_> {
     fn spawn(&self, line: OwnedFd) -> Done<Child> {
         let (name, rest) =
             self.arguments.split_first().ok_or_else(|| Failure::new("called without a name"))?;
-        let mut command = Command::new(&self.program);
+        let program = self.program.to_start();
+        let mut command = Command::new(program);
         command
             .arg0(name)
             .args(rest)
@@ -439,7 +441,7 @@ impl Supervisor<'_> {
                 Err(error)
             }
         });
-        begun.map_err(|error| Failure::from(error).within(format!("cannot start {}", self.program.display())))
+        begun.map_err(|error| Failure::from(error).within(format!("cannot start {}", program.display())))
     }
 
     /// Takes the child's words until it has ended.
@@ -511,8 +513,8 @@ impl Supervisor<'_> {
     }
 }
 
-/// Until the child has ended; what it is asked to meanwhile is passed on.
-fn wait(child: &mut Child, signals: &mut Signals) -> (End, Wish) {
+/// Until the child has ended; what it is asked to meanwhile is passed on. It makes way for `program` only where that is one.
+fn wait(child: &mut Child, signals: &mut Signals, program: &Program) -> (End, Wish) {
     let mut wish = Wish::None;
     for signal in signals.forever() {
         let pass = match signal {
@@ -521,10 +523,16 @@ fn wait(child: &mut Child, signals: &mut Signals) -> (End, Wish) {
                 notify("STOPPING=1", "Closing the volume");
                 Signal::from_named_raw(signal)
             }
-            SIGUSR2 if wish == Wish::None => {
-                wish = Wish::Replace;
-                Some(Signal::KILL)
-            }
+            SIGUSR2 if wish == Wish::None => match program.check() {
+                Ok(()) => {
+                    wish = Wish::Replace;
+                    Some(Signal::KILL)
+                }
+                Err(failure) => {
+                    tracing::warn!(%failure, "who serves is not replaced, and goes on");
+                    None
+                }
+            },
             _ => None,
         };
         match child.try_wait() {
