@@ -190,6 +190,11 @@ impl<M: MetadataDriver> Cofs<M> {
         self.face.get().is_some_and(|face| face.maps_direct)
     }
 
+    /// Whether a copy that is refused is made by reads and writes.
+    pub(crate) fn copies(&self) -> bool {
+        self.face.get().is_some_and(|face| face.copies)
+    }
+
     /// The face forgets what it knows of a name, soon.
     pub(crate) fn recall_entry(&self, parent: InodeId, name: &Name) {
         if let Some(recall) = self.face.get().and_then(|face| face.recall.as_ref()) {

@@ -221,3 +221,21 @@ fn objects_that_cannot_be_copied_below_are_copied_by_hand() {
     assert!(world.store.injected() > 0);
     assert_eq!(volume.read(target, to, 0, bytes.len() + 10), bytes);
 }
+
+#[test]
+fn what_is_copied_into_a_file_that_may_be_mapped_goes_through_the_pages_of_who_can_do_so() {
+    for size in [1000, INLINE_MAX * 2] {
+        for (copies, access, refused) in [(true, RW, true), (true, WO, false), (false, RW, false)] {
+            let volume = World { copies, ..World::new() }.mount();
+            let (from, source) = volume.create("from");
+            volume.write(from, source, 0, b"abcdefgh");
+            let (to, file) = volume.create("to");
+            volume.write(to, file, 0, &pattern(size, 1));
+            volume.close(to, file);
+            let target = volume.open(to, access);
+            let copied = copy(&volume, (from, source, 0), (to, target, 100), 8);
+            let expected = if refused { Err(FsError::NotSupported) } else { Ok(8) };
+            assert_eq!(format!("{copied:?}"), format!("{expected:?}"), "{size} {copies} {access:?}");
+        }
+    }
+}

@@ -558,10 +558,12 @@ fn seek_whence(whence: u32) -> Parsed<SeekWhence> {
 }
 
 fn xattr_mode(flags: u32) -> Parsed<XattrMode> {
+    const BOTH: i32 = libc::XATTR_CREATE | libc::XATTR_REPLACE;
     match flags as i32 {
         0 => Ok(XattrMode::Set),
         libc::XATTR_CREATE => Ok(XattrMode::Create),
         libc::XATTR_REPLACE => Ok(XattrMode::Replace),
+        BOTH => Ok(XattrMode::Never),
         _ => Err(MALFORMED),
     }
 }

@@ -148,6 +148,8 @@ impl<F: FileSystem> Session<F> {
             recall: Some(self.notifier.clone() as Arc<dyn Recall>),
             // Which files are open past the cache, only this process would know.
             maps_direct: self.settled.has(init::DIRECT_IO_ALLOW_MMAP) && !self.survives,
+            // The kernel makes it.
+            copies: true,
         }
     }
 

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use cofs_types::{
-    Credentials, FsResult, InodeId, Name, NewInode, ObjectId, PoolEnd, RenameMode, SetAttributes, Timestamp,
-    XattrMode, XattrName,
+    Credentials, FsResult, InodeId, Kills, Name, NewInode, ObjectId, PoolEnd, RenameMode, SetAttributes,
+    Timestamp, XattrMode, XattrName,
 };
 
 use crate::{
@@ -52,7 +52,7 @@ pub trait MetadataDriver: Send + Sync + 'static {
 
     // Inline data and layouts.
     fn inline_read(&self, ino: InodeId, offset: u64, into: &mut [u8]) -> impl Future<Output = FsResult<Answer<(usize, Node)>>> + Send;
-    fn inline_write(&self, ino: InodeId, offset: u64, data: &[u8], kill_set_id: bool) -> impl Future<Output = FsResult<Answer<Node>>> + Send;
+    fn inline_write(&self, ino: InodeId, offset: u64, data: &[u8], kills: Kills) -> impl Future<Output = FsResult<Answer<Node>>> + Send;
     fn inline_zero(&self, ino: InodeId, offset: u64, len: u64, new_size: Option<u64>) -> impl Future<Output = FsResult<Answer<Node>>> + Send;
     fn outgrow(&self, ino: InodeId, object: ObjectId) -> impl Future<Output = FsResult<Answer<Node>>> + Send;
     fn inlay(&self, ino: InodeId, data: &[u8], times: Option<(Timestamp, Timestamp)>) -> impl Future<Output = FsResult<Answer<Node>>> + Send;

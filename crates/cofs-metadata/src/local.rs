@@ -12,8 +12,8 @@ use bytes::Bytes;
 use cofs_engine::Engine;
 use cofs_namespace::Namespace;
 use cofs_types::{
-    Credentials, FsResult, InodeId, Name, NewInode, ObjectId, PoolEnd, RenameMode, SetAttributes, Timestamp,
-    XattrMode, XattrName, limits,
+    Credentials, FsResult, InodeId, Kills, Name, NewInode, ObjectId, PoolEnd, RenameMode, SetAttributes,
+    Timestamp, XattrMode, XattrName, limits,
 };
 use parking_lot::Mutex;
 
@@ -175,8 +175,8 @@ impl MetadataDriver for LocalDriver {
     async fn inline_read(&self, ino: InodeId, offset: u64, into: &mut [u8]) -> FsResult<Answer<(usize, Node)>> {
         self.ask(|n| n.inline_read(ino, offset, into))
     }
-    async fn inline_write(&self, ino: InodeId, offset: u64, data: &[u8], kill_set_id: bool) -> FsResult<Answer<Node>> {
-        self.change(|n, now| n.inline_write(now, ino, offset, data, kill_set_id))
+    async fn inline_write(&self, ino: InodeId, offset: u64, data: &[u8], kills: Kills) -> FsResult<Answer<Node>> {
+        self.change(|n, now| n.inline_write(now, ino, offset, data, kills))
     }
     async fn inline_zero(&self, ino: InodeId, offset: u64, len: u64, new_size: Option<u64>) -> FsResult<Answer<Node>> {
         self.change(|n, now| n.inline_zero(now, ino, offset, len, new_size))

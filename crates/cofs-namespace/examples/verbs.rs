@@ -9,8 +9,8 @@ use std::{env, error::Error, ops::Range, path::Path, sync::Arc, thread, time::In
 use cofs_engine::{EmbeddedEngine, EmbeddedOptions, Engine};
 use cofs_namespace::{Namespace, OpenInodes, VolumeOptions, WithNodes};
 use cofs_types::{
-    Credentials, FileKind, FsError, FsResult, InodeId, Name, NewInode, SetAttributes, SetTime, Timestamp,
-    limits,
+    Credentials, FileKind, FsError, FsResult, InodeId, Kills, Name, NewInode, SetAttributes, SetTime,
+    Timestamp, limits,
 };
 
 struct NothingOpen;
@@ -95,7 +95,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     })?;
     measure("write 4 KiB", files, threads, |name| {
         let ino = ns.lookup(C, dir, name)?.attributes.ino;
-        ns.inline_write(NOW, ino, 0, &[7; 4096], false).map(drop)
+        ns.inline_write(NOW, ino, 0, &[7; 4096], Kills::Capabilities).map(drop)
     })?;
     let started = Instant::now();
     let mut listed = 0u64;

@@ -178,6 +178,7 @@ impl Directory {
                     XattrMode::Set => XattrFlags::empty(),
                     XattrMode::Create => XattrFlags::CREATE,
                     XattrMode::Replace => XattrFlags::REPLACE,
+                    XattrMode::Never => XattrFlags::CREATE | XattrFlags::REPLACE,
                 };
                 done(fs::lsetxattr(self.full(path)?, *name, value, flags))
             }

@@ -95,7 +95,7 @@ fn open_volume(
     let metadata = LocalDriver::open(Arc::<MemoryEngine>::clone(engine), Arc::<OpenTable>::clone(&opens))?;
     let fs = Cofs::open(VolumeParts { metadata, placement, opens, options: FsOptions::default() })?;
     let passthrough = backing.map(|b| Arc::<Backing>::clone(b) as Arc<dyn Passthrough>);
-    fs.attach(FaceAbilities { passthrough, recall: None, maps_direct: true });
+    fs.attach(FaceAbilities { passthrough, recall: None, maps_direct: true, copies: false });
     Ok(fs)
 }
 

@@ -12,8 +12,8 @@ use cofs_namespace::{
     WithNodes,
 };
 use cofs_types::{
-    Authority, Credentials, FallocateMode, FileKind, FsError, FsResult, InodeId, Layout, Name, NewInode,
-    ObjectId, SetAttributes, SetTime, Timestamp, XattrName,
+    Authority, Credentials, FallocateMode, FileKind, FsError, FsResult, InodeId, Kills, Layout, Name,
+    NewInode, ObjectId, SetAttributes, SetTime, Timestamp, XattrName,
 };
 use parking_lot::Mutex;
 
@@ -414,7 +414,13 @@ impl NamespaceSubject {
         now: Timestamp,
     ) -> FsResult<Answer> {
         if self.ns.node(ino)?.layout == Layout::Inline {
-            match self.ns.inline_write(now, ino, offset, data, !who.is_root()) {
+            match self.ns.inline_write(
+                now,
+                ino,
+                offset,
+                data,
+                if who.is_root() { Kills::Capabilities } else { Kills::SetIdToo },
+            ) {
                 Err(FsError::FileTooLarge) => self.outgrow(ino, now)?,
                 result => return result.map(done),
             }

@@ -357,8 +357,7 @@ fn attribute_ops() -> impl Strategy<Value = Op> {
 const CLOCK_LIMIT: i64 = crate::answer::CLOCK_FROM_SECS;
 
 fn xattr_ops(mix: Mix) -> impl Strategy<Value = Op> {
-    let mode =
-        prop_oneof![4 => Just(XattrMode::Set), 1 => Just(XattrMode::Create), 1 => Just(XattrMode::Replace)];
+    let mode = prop_oneof![8 => Just(XattrMode::Set), 2 => Just(XattrMode::Create), 2 => Just(XattrMode::Replace), 1 => Just(XattrMode::Never)];
     let value = vec(any::<u8>(), 0..mix.xattr_bytes_max);
     let name = || select(XATTRS.to_vec());
     prop_oneof![

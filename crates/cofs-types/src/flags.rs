@@ -85,6 +85,18 @@ pub enum XattrMode {
     Create,
     /// `XATTR_REPLACE`: fails with `NoAttribute` if it does not.
     Replace,
+    /// Both: fails whether it stands or not.
+    Never,
+}
+
+/// What a change of a file's bytes takes from it besides.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kills {
+    /// It was made by a mapping.
+    Nothing,
+    Capabilities,
+    /// And the set-id bits, which the changer may not keep.
+    SetIdToo,
 }
 
 /// fallocate(2).

@@ -22,7 +22,7 @@ pub use claim::{CLAIM, CLAIM_NEW, is_as_good_as_empty_with};
 pub use credentials::{Authority, Credentials};
 pub use error::{FsError, FsResult};
 pub use failpoint::{arm as arm_failpoint, failpoint};
-pub use flags::{AccessMode, FallocateMode, OpenFlags, RenameMode, SeekWhence, XattrMode};
+pub use flags::{AccessMode, FallocateMode, Kills, OpenFlags, RenameMode, SeekWhence, XattrMode};
 pub use ids::{InodeId, ObjectId, PartitionId, PoolEnd, PoolId};
 pub use layout::Layout;
 pub use name::{Name, NameBuf, XattrName};

@@ -30,6 +30,9 @@ impl<M: MetadataDriver> Cofs<M> {
         let target = self.opened_by(to.0, to.1).await?;
         target.check_poison()?;
         blocking().await;
+        if self.copies() && self.may_lose_stores(&target).await {
+            return Err(FsError::NotSupported);
+        }
         self.change_by(ctx, &target, &mut *target.exclusive().await).await?;
         let len = len.min(limits::COPY_BYTES_MAX).min(limits::FILE_BYTES_MAX - to.2);
         let len = len.min(self.left_to_copy(from.0, from.2).await?);
@@ -39,6 +42,13 @@ impl<M: MetadataDriver> Cofs<M> {
         };
         self.was_read(&source, from.1, copied, None).await;
         Ok(copied)
+    }
+
+    /// Whether somebody may have mapped the target's pages in the kernel, and change them. Behind a copy the kernel drops these whole, with what was
+    /// stored in them since it was asked; of its own writes it changes those bytes only.
+    async fn may_lose_stores(&self, target: &OpenInode) -> bool {
+        let state = target.shared().await;
+        !state.passthrough && (state.both || self.inherited.has(target.ino))
     }
 
     /// Bytes from `offset` to the end of the source.

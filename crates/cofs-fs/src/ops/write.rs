@@ -10,7 +10,7 @@ use std::{
 };
 
 use cofs_metadata::MetadataDriver;
-use cofs_types::{Credentials, FsError, FsResult, InodeId, Layout, XattrName, failpoint, limits};
+use cofs_types::{Credentials, FsError, FsResult, InodeId, Kills, Layout, XattrName, failpoint, limits};
 use cofs_wait::here_or_waiting;
 
 use crate::{
@@ -45,7 +45,8 @@ impl<M: MetadataDriver> Cofs<M> {
         if !flags.from_cache {
             handle.for_writing()?;
         }
-        if inode.capable() {
+        // What a mapping stores leaves them, as its set-id bits, whenever its pages come.
+        if !flags.from_cache && inode.capable() {
             self.drop_capabilities(&inode).await?;
         }
         let written = if inode.perhaps_mapped(Mapped::ForStores) {
@@ -127,7 +128,7 @@ impl<M: MetadataDriver> Cofs<M> {
         inode: &OpenInode,
         offset: u64,
         data: &[u8],
-        WriteFlags { kill_set_id, from_cache, .. }: WriteFlags,
+        flags: WriteFlags,
     ) -> FsResult<usize> {
         self.check_writable()?;
         inode.check_poison()?;
@@ -135,19 +136,19 @@ impl<M: MetadataDriver> Cofs<M> {
         if data.is_empty() {
             return Ok(0);
         }
-        let object = match here_or_waiting!(self.try_write(inode, offset, data, end, kill_set_id))? {
+        let object = match here_or_waiting!(self.try_write(inode, offset, data, end, flags))? {
             Attempt::Done => return Ok(data.len()),
             Attempt::Object(object) => object,
             Attempt::Change => {
                 blocking().await;
                 let mut state = inode.exclusive().await;
-                match self.change_for_write(inode, &mut state, (offset, data), end, kill_set_id).await? {
+                match self.change_for_write(inode, &mut state, (offset, data), end, flags).await? {
                     Some(object) => object,
                     None => return Ok(data.len()),
                 }
             }
         };
-        let written = self.write_object(&object, offset, data, from_cache).await?;
+        let written = self.write_object(&object, offset, data, flags.from_cache).await?;
         inode.set_atime_due(true);
         Ok(written)
     }
@@ -182,15 +183,15 @@ impl<M: MetadataDriver> Cofs<M> {
         offset: u64,
         data: &[u8],
         end: u64,
-        kill_set_id: bool,
+        flags: WriteFlags,
     ) -> FsResult<Attempt> {
         let state = inode.shared().await;
         match state.layout {
             Layout::Inline if end <= self.inline_max => {
-                self.write_inline(inode, offset, data, kill_set_id).await?;
+                self.write_inline(inode, offset, data, flags).await?;
                 Ok(Attempt::Done)
             }
-            Layout::Object(_) if state.writing.is_some() && !(kill_set_id && state.set_id) => {
+            Layout::Object(_) if state.writing.is_some() && !(flags.kill_set_id && state.set_id) => {
                 Ok(Attempt::Object(Arc::clone(state.object()?)))
             }
             _ => Ok(Attempt::Change),
@@ -202,9 +203,14 @@ impl<M: MetadataDriver> Cofs<M> {
         inode: &OpenInode,
         offset: u64,
         data: &[u8],
-        kill_set_id: bool,
+        flags: WriteFlags,
     ) -> FsResult<()> {
-        self.metadata.inline_write(inode.ino, offset, data, kill_set_id).await?;
+        let kills = match flags {
+            WriteFlags { kill_set_id: true, .. } => Kills::SetIdToo,
+            WriteFlags { from_cache: true, .. } => Kills::Nothing,
+            _ => Kills::Capabilities,
+        };
+        self.metadata.inline_write(inode.ino, offset, data, kills).await?;
         failpoint("fs.write.committed");
         inode.set_atime_due(true);
         Ok(())
@@ -217,12 +223,12 @@ impl<M: MetadataDriver> Cofs<M> {
         state: &mut State,
         (offset, data): (u64, &[u8]),
         end: u64,
-        kill_set_id: bool,
+        flags: WriteFlags,
     ) -> FsResult<Option<Arc<OpenObject>>> {
         let mut written = false;
         match state.layout {
             Layout::Inline if end <= self.inline_max => {
-                self.write_inline(inode, offset, data, kill_set_id).await?;
+                self.write_inline(inode, offset, data, flags).await?;
                 return Ok(None);
             }
             Layout::Inline => {
@@ -235,7 +241,7 @@ impl<M: MetadataDriver> Cofs<M> {
                 self.enter_writing_now(inode, state).await?;
             }
         }
-        if kill_set_id && state.set_id {
+        if flags.kill_set_id && state.set_id {
             self.kill_set_id(inode.ino, state).await?;
         }
         Ok(if written { None } else { Some(Arc::clone(state.object()?)) })

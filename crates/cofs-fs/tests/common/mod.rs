@@ -116,6 +116,7 @@ pub struct World {
     pub kernel: Option<Arc<FakeKernel>>,
     pub recalls: Arc<Recalls>,
     pub maps_direct: bool,
+    pub copies: bool,
     pub boot: AtomicU64,
 }
 
@@ -136,6 +137,7 @@ impl World {
             kernel: None,
             recalls,
             maps_direct: true,
+            copies: false,
             boot: AtomicU64::new(1),
         };
         Placement::format_pool(&world.pool_config(), uuid).unwrap();
@@ -183,7 +185,8 @@ impl World {
         let fs = Cofs::open(parts).unwrap();
         let passthrough = self.kernel.clone().map(|kernel| kernel as Arc<dyn Passthrough>);
         let recall = Some(Arc::clone(&self.recalls) as Arc<dyn Recall>);
-        fs.attach(FaceAbilities { passthrough, recall, maps_direct: self.maps_direct });
+        let &Self { maps_direct, copies, .. } = self;
+        fs.attach(FaceAbilities { passthrough, recall, maps_direct, copies });
         Volume { fs, placement, pool: Arc::clone(&self.pool) }
     }
 }

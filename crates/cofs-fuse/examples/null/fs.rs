@@ -373,8 +373,8 @@ impl FileSystem for NullFs {
         let node = self.node(ino)?;
         let mut node = node.lock();
         match (mode, node.xattrs.contains_key(name.as_bytes())) {
-            (XattrMode::Create, true) => return Err(FsError::Exists),
-            (XattrMode::Replace, false) => return Err(FsError::NoAttribute),
+            (XattrMode::Create | XattrMode::Never, true) => return Err(FsError::Exists),
+            (XattrMode::Replace | XattrMode::Never, false) => return Err(FsError::NoAttribute),
             _ => {}
         }
         node.xattrs.insert(name.as_bytes().to_vec(), value.to_vec());

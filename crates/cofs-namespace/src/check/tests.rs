@@ -5,7 +5,7 @@ use std::{ops::ControlFlow, sync::Arc};
 use bytes::Bytes;
 use cofs_engine::{Batch, Change, Engine, MemoryEngine};
 use cofs_types::{
-    Credentials, FileKind, FsError, InodeId, Name, NewInode, ObjectId, Timestamp, XattrMode, XattrName,
+    Credentials, FileKind, FsError, InodeId, Kills, Name, NewInode, ObjectId, Timestamp, XattrMode, XattrName,
 };
 use proptest::prelude::*;
 
@@ -58,7 +58,7 @@ fn world() -> World {
     let sub = make(dir, "sub", FileKind::Directory);
     let deep = make(sub, "deep", FileKind::Directory);
     ns.link(ROOT, NOW, file, dir, name("again")).unwrap();
-    ns.inline_write(NOW, file, 0, &[7; 5000], false).unwrap();
+    ns.inline_write(NOW, file, 0, &[7; 5000], Kills::Capabilities).unwrap();
     let large = XattrName::new(b"user.large").unwrap();
     ns.setxattr(ROOT, NOW, file, large, &[1; 3000], XattrMode::Set, false).unwrap();
     ns.outgrow(NOW, object, ObjectId::from_raw(77)).unwrap();

@@ -3,8 +3,8 @@ use std::{ops::ControlFlow, sync::Arc};
 use bytes::Bytes;
 use cofs_engine::{Engine, MemoryEngine};
 use cofs_types::{
-    Credentials, FileKind, FsError, InodeId, Name, NewInode, ObjectId, PoolEnd, PoolId, Timestamp, XattrMode,
-    XattrName,
+    Credentials, FileKind, FsError, InodeId, Kills, Name, NewInode, ObjectId, PoolEnd, PoolId, Timestamp,
+    XattrMode, XattrName,
 };
 use proptest::prelude::*;
 
@@ -37,7 +37,7 @@ fn example() -> Arc<dyn Engine> {
         ns.create(c, NOW, InodeId::ROOT, Name::new(name).unwrap(), &new).unwrap().attributes.ino
     };
     let file = make(b"notes 100%", FileKind::Regular, b"");
-    ns.inline_write(NOW, file, 0, b"hello\n", false).unwrap();
+    ns.inline_write(NOW, file, 0, b"hello\n", Kills::Capabilities).unwrap();
     let set = |name: &[u8], value: &[u8]| {
         let name = XattrName::new(name).unwrap();
         ns.setxattr(c, NOW, file, name, value, XattrMode::Set, false).unwrap();

@@ -1,6 +1,6 @@
 //! Reading and writing inline files. A write is acknowledged when its commit is.
 
-use cofs_types::{FileKind, FsError, FsResult, InodeId, Layout, Timestamp};
+use cofs_types::{FileKind, FsError, FsResult, InodeId, Kills, Layout, Timestamp};
 
 use super::setattr::content_changed;
 use crate::{
@@ -43,7 +43,7 @@ impl Namespace {
         ino: InodeId,
         offset: u64,
         data: &[u8],
-        kill_set_id: bool,
+        kills: Kills,
     ) -> FsResult<Node> {
         self.commit(&verb!("inline_write", grows), |tx| {
             let mut inode = inline_file(tx, ino)?;
@@ -52,7 +52,9 @@ impl Namespace {
                 inline::write(tx, ino, offset, data, inode.size_bytes)?;
                 inode.size_bytes = inode.size_bytes.max(end);
                 (inode.mtime, inode.ctime) = (now, now);
-                content_changed(tx, ino, &mut inode, kill_set_id)?;
+                if kills != Kills::Nothing {
+                    content_changed(tx, ino, &mut inode, kills == Kills::SetIdToo)?;
+                }
                 inodes::put(tx, ino, &inode);
             }
             Ok(inodes::node(ino, &inode, 0))

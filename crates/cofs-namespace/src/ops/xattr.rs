@@ -155,8 +155,8 @@ impl Namespace {
             check_change(tx, c, ino, inode, class)?;
             let stands = xattrs::get(tx, ino, inode, name)?.is_some();
             match (mode, stands) {
-                (XattrMode::Create, true) => return Err(FsError::Exists),
-                (XattrMode::Replace, false) => return Err(FsError::NoAttribute),
+                (XattrMode::Create | XattrMode::Never, true) => return Err(FsError::Exists),
+                (XattrMode::Replace | XattrMode::Never, false) => return Err(FsError::NoAttribute),
                 (_, false) => check_list(tx, ino, inode, name)?,
                 (_, true) => {}
             }

@@ -1,6 +1,6 @@
 //! A power cut leaves a prefix of what was done, and each prefix is a sound volume.
 
-use cofs_types::{FileKind, FsError, RenameMode, SetAttributes, XattrMode};
+use cofs_types::{FileKind, FsError, Kills, RenameMode, SetAttributes, XattrMode};
 use rand::{Rng, SeedableRng, rngs::SmallRng};
 
 use super::*;
@@ -30,7 +30,9 @@ fn step(w: &World, rng: &mut SmallRng, dirs: &mut Vec<InodeId>) {
         (5, _) => drop(ns.rmdir(&C, now, dir, a)),
         (6 | 7, _) => drop(ns.rename(&C, now, (dir, a), (other, b), modes[rng.random_range(0..3)])),
         (8, Ok(ino)) => drop(ns.link(&C, now, ino, other, b)),
-        (9, Ok(ino)) => drop(ns.inline_write(now, ino, rng.random_range(0..9000), &[1; 3000], false)),
+        (9, Ok(ino)) => {
+            drop(ns.inline_write(now, ino, rng.random_range(0..9000), &[1; 3000], Kills::Capabilities))
+        }
         (10, Ok(ino)) => {
             let size = rng.random_range(0..400) * 3;
             drop(ns.setxattr(&C, now, ino, xname("user.x"), &vec![0; size], XattrMode::Set, false));

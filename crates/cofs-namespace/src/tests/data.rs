@@ -1,7 +1,7 @@
 //! Inline data and layouts.
 
 use cofs_engine::Engine as _;
-use cofs_types::{FsError, Layout, SetAttributes};
+use cofs_types::{FsError, Kills, Layout, SetAttributes};
 use proptest::prelude::*;
 
 use super::*;
@@ -66,7 +66,7 @@ proptest! {
                 Op::Write(at, len, byte) => {
                     let data = vec![byte; len];
                     let end = at as usize + len;
-                    let done = w.ns.inline_write(super::at(9), f, at, &data, false);
+                    let done = w.ns.inline_write(super::at(9), f, at, &data, Kills::Capabilities);
                     if end > INLINE_MAX as usize && len > 0 {
                         fails(done, FsError::FileTooLarge);
                     } else if len > 0 {
@@ -104,7 +104,7 @@ proptest! {
 fn a_file_goes_to_an_object_and_comes_back() {
     let w = World::new();
     let f = w.file(ROOT, "f");
-    w.ns.inline_write(at(9), f, 0, &[3; 5000], false).unwrap();
+    w.ns.inline_write(at(9), f, 0, &[3; 5000], Kills::Capabilities).unwrap();
     fails(w.ns.begin_writing(f), FsError::InvalidArgument(""));
     let node = w.ns.outgrow(at(10), f, object(1)).unwrap();
     assert_eq!(
@@ -113,7 +113,7 @@ fn a_file_goes_to_an_object_and_comes_back() {
     );
     assert_eq!(node.attributes.mtime, at(9));
     fails(w.ns.inline_read(f, 0, &mut [0; 9]), FsError::InvalidArgument("not inline"));
-    fails(w.ns.inline_write(at(9), f, 0, b"x", false), FsError::InvalidArgument("not inline"));
+    fails(w.ns.inline_write(at(9), f, 0, b"x", Kills::Capabilities), FsError::InvalidArgument("not inline"));
     let cut = SetAttributes { size_bytes: Some(0), ..Default::default() };
     fails(w.ns.setattr(&C, at(9), f, &cut), FsError::InvalidArgument(""));
     w.audit();
@@ -189,8 +189,11 @@ fn a_write_by_a_stranger_takes_set_id_bits() {
     let w = World::new();
     let f = w.file(ROOT, "f");
     w.set(f, SetAttributes { permissions: Some(0o6755), ..Default::default() });
-    assert_eq!(w.ns.inline_write(at(9), f, 0, b"x", false).unwrap().attributes.permissions, 0o6755);
-    assert_eq!(w.ns.inline_write(at(9), f, 0, b"x", true).unwrap().attributes.permissions, 0o755);
+    assert_eq!(
+        w.ns.inline_write(at(9), f, 0, b"x", Kills::Capabilities).unwrap().attributes.permissions,
+        0o6755
+    );
+    assert_eq!(w.ns.inline_write(at(9), f, 0, b"x", Kills::SetIdToo).unwrap().attributes.permissions, 0o755);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! create, lookup, link, unlink, rmdir, release.
 
 use cofs_engine::{Call, FaultEngine, FaultPlan};
-use cofs_types::{FileKind, FsError, Layout, NewInode, RenameMode, SetAttributes, XattrMode};
+use cofs_types::{FileKind, FsError, Kills, Layout, NewInode, RenameMode, SetAttributes, XattrMode};
 
 use super::*;
 use crate::{Fate, Leave, Settled};
@@ -189,7 +189,7 @@ fn where_there_is_no_space_what_is_there_can_be_changed_and_removed() {
     let [f, g] = ["f", "g"].map(|n| make(n, FileKind::Regular).unwrap().attributes.ino);
     make("d", FileKind::Directory).unwrap();
     ns.link(&C, at(2), f, ROOT, name("f2")).unwrap();
-    ns.inline_write(at(2), f, 0, b"bytes", false).unwrap();
+    ns.inline_write(at(2), f, 0, b"bytes", Kills::Capabilities).unwrap();
     ns.flush(at(3)).unwrap();
     engine.set_full(true);
 
@@ -198,7 +198,7 @@ fn where_there_is_no_space_what_is_there_can_be_changed_and_removed() {
     fails(make("more", FileKind::Directory), full());
     fails(ns.create_unlinked(&C, at(4), ROOT, &new(FileKind::Regular, 0o644), true), full());
     fails(ns.link(&C, at(4), f, ROOT, name("f3")), full());
-    fails(ns.inline_write(at(4), g, 0, b"bytes", false), full());
+    fails(ns.inline_write(at(4), g, 0, b"bytes", Kills::Capabilities), full());
     fails(ns.setxattr(&C, at(4), g, xname("user.x"), b"v", XattrMode::Set, false), full());
 
     let mode = SetAttributes { permissions: Some(0o600), ..SetAttributes::default() };

@@ -1,6 +1,6 @@
 //! Extended attributes and ACLs.
 
-use cofs_types::{FileKind, FsError, SetAttributes, XattrMode, limits};
+use cofs_types::{FileKind, FsError, Kills, SetAttributes, XattrMode, limits};
 
 use super::*;
 use crate::acl::Acl;
@@ -179,7 +179,9 @@ fn a_capability_does_not_outlive_a_change() {
     let arm = || w.setx(f, "security.capability", b"cap", XattrMode::Set).unwrap();
     let gone = || fails(w.getx(f, "security.capability"), FsError::NoAttribute);
     arm();
-    w.ns.inline_write(at(9), f, 0, b"x", false).unwrap();
+    w.ns.inline_write(at(9), f, 0, b"x", Kills::Nothing).unwrap();
+    assert_eq!(w.getx(f, "security.capability").unwrap(), b"cap", "a mapping's");
+    w.ns.inline_write(at(9), f, 0, b"x", Kills::Capabilities).unwrap();
     gone();
     arm();
     w.set(f, SetAttributes { uid: Some(4), ..Default::default() });

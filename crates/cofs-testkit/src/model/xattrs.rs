@@ -43,8 +43,8 @@ impl Model {
         let now = self.now;
         let inode = self.inode_mut(ino);
         match (mode, inode.xattrs.contains_key(name)) {
-            (XattrMode::Create, true) => return Err(Errno::EXIST),
-            (XattrMode::Replace, false) => return Err(Errno::NODATA),
+            (XattrMode::Create | XattrMode::Never, true) => return Err(Errno::EXIST),
+            (XattrMode::Replace | XattrMode::Never, false) => return Err(Errno::NODATA),
             _ => {}
         }
         inode.xattrs.insert(name.to_vec(), value.to_vec());

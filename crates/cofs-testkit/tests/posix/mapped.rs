@@ -179,6 +179,43 @@ fn a_file_grows_out_of_its_place_under_a_mapping() {
     assert!(data[9..4096] == pattern(5, 4096)[9..] && data[4096..] == pattern(6, 500_000));
 }
 
+/// The kernel drops pages of what was copied, with what was stored in them meanwhile.
+#[test]
+fn a_copy_and_stores_into_the_same_page_are_both_kept() {
+    let Some(s) = scratch() else { return };
+    for size in [4096, 300_000] {
+        let path = s.file(&format!("{size}"), &vec![0; size]);
+        let from = File::open(s.file(&format!("{size}.from"), b"a word..")).unwrap();
+        let ended = AtomicBool::new(false);
+        let mut mapping = Mapping::new(open(&path), 4096);
+        let lost = std::thread::scope(|threads| {
+            threads.spawn(|| {
+                let (to, begin) = (open(&path), Instant::now());
+                while begin.elapsed() < Duration::from_secs(1) {
+                    let (mut at, mut there) = (0, 100);
+                    rustix::fs::copy_file_range(&from, Some(&mut at), &to, Some(&mut there), 8).unwrap();
+                }
+                ended.store(true, Ordering::Relaxed);
+            });
+            let mut lost = Vec::new();
+            for stored in 1_u64.. {
+                black_box(mapping.bytes())[2048..2056].copy_from_slice(&stored.to_le_bytes());
+                (0..50).for_each(|count| _ = black_box(count));
+                if black_box(mapping.bytes())[2048..2056] != stored.to_le_bytes() {
+                    lost.push(stored);
+                }
+                if ended.load(Ordering::Relaxed) {
+                    break;
+                }
+            }
+            lost
+        });
+        assert!(lost.is_empty(), "{size}: {} stores, the first {:?}", lost.len(), lost.first());
+        mapping.sync();
+        assert_eq!(&fs::read(&path).unwrap()[100..108], b"a word..", "{size}");
+    }
+}
+
 /// One writes a word by write(2), who has had the file from its beginning and for writing only; another stores into the same page all the time.
 #[test]
 fn a_write_and_stores_into_the_same_page_are_both_kept() {

@@ -11,7 +11,7 @@ use std::{
 
 use crate::{
     ledger::deviates,
-    support::{Scratch, as_user, errno, scratch, truncate},
+    support::{Mapping, Scratch, as_user, errno, scratch, truncate},
     users::{ALICE, BOB, GUESTS, STAFF, mode, owned, root},
 };
 
@@ -213,12 +213,32 @@ fn outsiders_leave_a_set_group_id_bit_without_group_execute() {
     }
 }
 
+const CAPABILITY: &str = "security.capability";
+
+/// `cap_net_raw=ep`, in revision 2 (linux/capability.h).
+fn capability() -> Vec<u8> {
+    [0x0200_0001_u32, 1 << 13, 0, 0, 0].iter().flat_map(|word| word.to_le_bytes()).collect()
+}
+
+#[test]
+fn what_a_mapping_stores_leaves_the_capabilities() {
+    let Some(s) = scratch().filter(|_| root()) else { return };
+    for size in [SMALL, LARGE] {
+        let path = file(&s, &format!("{size}"), size);
+        let mut mapping = Mapping::new(open(&path), size);
+        mapping.bytes()[0] = b'x';
+        rustix::fs::setxattr(&path, CAPABILITY, &capability(), rustix::fs::XattrFlags::empty()).unwrap();
+        mapping.bytes()[1] = b'y';
+        mapping.sync();
+        drop(mapping);
+        let mut value = [0; 64];
+        let length = rustix::fs::getxattr(&path, CAPABILITY, &mut value).unwrap();
+        assert_eq!(value[..length], capability(), "{size} bytes");
+    }
+}
+
 #[test]
 fn roots_write_takes_set_id_bits_with_the_capabilities() {
-    const CAPABILITY: &str = "security.capability";
-    // `cap_net_raw=ep`, in revision 2 (linux/capability.h).
-    let capability: Vec<u8> =
-        [0x0200_0001_u32, 1 << 13, 0, 0, 0].iter().flat_map(|word| word.to_le_bytes()).collect();
     let Some(s) = scratch().filter(|_| root()) else { return };
     let left = match deviates(&s, "roots_write_takes_set_id_bits_with_the_capabilities") {
         true => 0o755,
@@ -228,7 +248,7 @@ fn roots_write_takes_set_id_bits_with_the_capabilities() {
         let path = never_opened(&s, &format!("{size}"), size);
         let write = |bits| {
             chmod(&path, bits);
-            rustix::fs::setxattr(&path, CAPABILITY, &capability, rustix::fs::XattrFlags::empty()).unwrap();
+            rustix::fs::setxattr(&path, CAPABILITY, &capability(), rustix::fs::XattrFlags::empty()).unwrap();
             open(&path).write_all_at(b"x", 0).unwrap();
             let gone = rustix::fs::getxattr(&path, CAPABILITY, &mut [0; 64]);
             assert_eq!(gone, Err(rustix::io::Errno::NODATA), "{size} bytes of mode {bits:o}");

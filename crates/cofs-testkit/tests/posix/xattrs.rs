@@ -71,6 +71,9 @@ fn create_and_replace_mean_what_they_say() {
     assert_eq!(get(&path, "user.a").unwrap(), b"1");
     set_with(&path, "user.a", b"two", XattrFlags::REPLACE).unwrap();
     assert_eq!(get(&path, "user.a").unwrap(), b"two");
+    let both = XattrFlags::CREATE | XattrFlags::REPLACE;
+    assert_eq!(errno(set_with(&path, "user.a", b"3", both)), libc::EEXIST);
+    assert_eq!(errno(set_with(&path, "user.b", b"3", both)), libc::ENODATA);
 }
 
 #[test]

@@ -160,7 +160,7 @@ fn arguments_that_cannot_be_meant_have_an_errno_each() {
         ("all data there can be", opcode::WRITE, write(u32::MAX), b"data".to_vec(), libc::EINVAL),
         ("more of a value than came", opcode::SETXATTR, setxattr(4, 0), b"a\0val".to_vec(), libc::EINVAL),
         ("all of a value", opcode::SETXATTR, setxattr(u32::MAX, 0), b"a\0val".to_vec(), libc::EINVAL),
-        ("both flags", opcode::SETXATTR, setxattr(3, 3), b"a\0val".to_vec(), libc::EINVAL),
+        ("a flag that is none", opcode::SETXATTR, setxattr(3, 4), b"a\0val".to_vec(), libc::EINVAL),
         ("more nodes than came", opcode::BATCH_FORGET, forgets(3), vec![1; 32], libc::EINVAL),
         ("all nodes there can be", opcode::BATCH_FORGET, forgets(u32::MAX), vec![1; 32], libc::EINVAL),
         ("an empty target", opcode::SYMLINK, vec![], target(0), libc::ENOENT),
