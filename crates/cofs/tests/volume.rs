@@ -287,6 +287,28 @@ fn a_copy_of_a_store_that_names_the_same_metadata_is_not_read_while_these_are_wr
     assert_eq!(fsck(&store, &["--repair"]).0, Some(0));
 }
 
+#[test]
+fn a_mount_whose_metadata_are_removed_says_so_and_does_not_end_in_order() {
+    if skip() {
+        return;
+    }
+    let root = scratch();
+    let store = format(&root);
+    let mounted = Mounted::new(&root, &store, &["-o", "norestart"]);
+    fs::write(mounted.path("before"), "before").unwrap();
+    while fs::remove_dir_all(format!("{store}/meta")).is_err() {}
+    fs::write(mounted.path("after"), "after").unwrap();
+    let synced = fs::File::open(mounted.path("after")).unwrap().sync_all();
+    assert!(synced.is_err(), "{synced:?}");
+    let health = run(&["status", mounted.dir.to_str().unwrap()]);
+    assert!(health.contains("failed"), "{health}");
+    assert_eq!(fs::read(mounted.path("before")).unwrap(), b"before", "what is there can be saved");
+    let output = cofs(&["umount", mounted.dir.to_str().unwrap()]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("journal") && said.contains("meta"), "{said}");
+}
+
 /// A FIFO would be waited for, for ever.
 #[test]
 fn what_stands_in_the_place_of_a_file_is_told_and_not_waited_for() {

@@ -25,7 +25,7 @@ use std::{
 
 use parking_lot::{Mutex, RwLock};
 use rustix::{
-    fs::{Advice, FallocateFlags, fadvise, fallocate},
+    fs::{Advice, AtFlags, FallocateFlags, StatxFlags, fadvise, fallocate, statx},
     io::Errno,
     rand::{GetRandomFlags, getrandom},
 };
@@ -116,6 +116,12 @@ pub(super) fn header(directory: &Path, slot: u32) -> io::Result<Option<Header>> 
     Ok(Header::decode(&bytes[..read]))
 }
 
+/// Whether a file can be found again, by what this machine knows of it.
+fn has_name(file: &File) -> bool {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    statx(file, c"", flags, StatxFlags::NLINK).is_ok_and(|found| found.stx_nlink > 0)
+}
+
 /// Takes a file out of use.
 pub(super) fn void(directory: &Path, slot: u32) -> io::Result<()> {
     let file = File::options().write(true).open(path(directory, slot))?;
@@ -146,6 +152,8 @@ pub(super) struct Segment {
     mapping: RwLock<Option<Mapping>>,
     pub(super) slot: u32,
     pub(super) header: Header,
+    /// It had a name when it was opened, as far as its file system tells.
+    named: bool,
     /// It is ended, and on stable storage.
     synced: AtomicBool,
     syncing: Mutex<Syncing>,
@@ -200,7 +208,8 @@ impl Segment {
 
     fn new(file: File, mapping: Option<Mapping>, slot: u32, header: Header) -> Self {
         let (synced, syncing) = Default::default();
-        Self { file, mapping: RwLock::new(mapping), slot, header, synced, syncing }
+        let named = has_name(&file);
+        Self { file, mapping: RwLock::new(mapping), slot, header, named, synced, syncing }
     }
 
     /// Makes a file that was opened ready for more records behind `tail`. What stands there, which after a power cut may be records that
@@ -383,7 +392,13 @@ impl Segment {
     fn sync_data(&self) -> io::Result<()> {
         #[cfg(test)]
         super::tests::note_sync(self.slot)?;
-        self.file.sync_data()
+        self.file.sync_data()?;
+        if self.named && !has_name(&self.file) {
+            // What is in it is lost with this process.
+            let text = "a file of it has been removed (what is in the mount can be read still, and copied)";
+            return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+        }
+        Ok(())
     }
 
     /// Writes all up to `tail`, which stands in the file for who reads it, if it is whole still. Where that takes space, which there may be none of, it is read
