@@ -79,11 +79,27 @@ pub fn left(target: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(left)
 }
 
-/// Removes what runs [`left`] in `target`; tells what it was.
+/// Removes what runs [`left`] in `target`; tells what it was. Errors: one of them goes on, on this host; then nothing is removed.
 pub fn clean(target: &Path) -> io::Result<Vec<PathBuf>> {
     let left = left(target)?;
+    if let Some((path, process)) = left.iter().find_map(|path| Some((path, process_of(path)?))) {
+        let text = format!(
+            "{} is of a run that goes on (process {process}): wait for its end, or end it",
+            path.display()
+        );
+        return Err(io::Error::other(text));
+    }
     left.iter().try_for_each(|path| remove(path))?;
     Ok(left)
+}
+
+/// Whose run has this directory, where that is another process than this one and goes on.
+fn process_of(path: &Path) -> Option<u32> {
+    let name = path.file_name()?.to_str()?.strip_prefix(PREFIX)?;
+    let process: u32 = name.split_once('-')?.0.parse().ok()?;
+    let program = |process: &str| fs::read(format!("/proc/{process}/comm")).ok();
+    let is_like_us = program(&process.to_string()).is_some_and(|name| Some(name) == program("self"));
+    (process != std::process::id() && is_like_us).then_some(process)
 }
 
 /// A name of this run's own; what stays for other runs has a name that they know. Each round has another, because mounts

@@ -5,7 +5,7 @@ mod common;
 
 use std::fs;
 
-use common::{cofs, path_str, run, scratch};
+use common::{cofs, path_str, run, scratch, wait_for};
 
 #[test]
 fn a_profile_becomes_a_score_and_a_page() {
@@ -78,4 +78,28 @@ fn what_cannot_be_measured_is_told_in_one_line_and_nothing_is_written() {
     assert!(left.ends_with("/cofs-bench-1\n") && root.path().join("cofs-bench-1").exists());
     assert_eq!(run(&["bench", "clean", directory]), left);
     assert_eq!(fs::read_dir(directory).unwrap().count(), 0);
+}
+
+#[test]
+fn what_a_run_works_in_that_goes_on_is_not_cleaned_away() {
+    let root = scratch();
+    let directory = root.path().to_str().unwrap();
+    let mut child = cofs(&["bench", "metarates", directory, "--files", "1000000", "--quiet"])
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    wait_for("its directory", || fs::read_dir(&root).unwrap().next().is_some());
+    refused_alone(&["bench", "clean", directory], &child.id().to_string());
+    child.kill().unwrap();
+    child.wait().unwrap();
+    run(&["bench", "clean", directory]);
+    assert!(fs::read_dir(&root).unwrap().next().is_none());
+}
+
+/// As `refused`, beside one who changes what is there.
+fn refused_alone(arguments: &[&str], word: &str) {
+    let output = cofs(arguments).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("goes on") && said.contains(word), "{said}");
 }

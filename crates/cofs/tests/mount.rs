@@ -517,3 +517,25 @@ fn umount_8_and_a_new_mount_may_follow_each_other_at_once() {
         });
     }
 }
+
+#[test]
+fn who_is_handed_a_file_of_the_mount_that_he_is_to_unmount_says_so_and_not_himself() {
+    if skip() {
+        return;
+    }
+    let root = scratch();
+    let store = format(&root);
+    let mounted = Mounted::new(&root, &store, &[]);
+    fs::write(mounted.path("file"), "").unwrap();
+    let line = format!(
+        "exec 5<{}; exec {} umount {}",
+        mounted.path("file").display(),
+        env!("CARGO_BIN_EXE_cofs"),
+        mounted.dir.display()
+    );
+    let output = Command::new("sh").args(["-c", &line]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("in use by what this command was handed; close"), "{said}");
+    mounted.unmount();
+}

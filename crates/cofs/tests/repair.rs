@@ -339,3 +339,37 @@ fn what_is_younger_than_the_dump_that_was_loaded_is_found_again() {
     assert!(fs::metadata(mounted.path("new")).unwrap().ino() > ino);
     mounted.unmount();
 }
+
+/// Programs that save space make one file of those that are alike.
+#[test]
+fn objects_that_are_one_file_are_told_until_the_files_are_copied() {
+    if skip() {
+        return;
+    }
+    let root = scratch();
+    let store = format(&root);
+    let mounted = Mounted::new(&root, &store, &[]);
+    for name in ["one", "two"] {
+        fs::write(mounted.path(name), vec![b'a'; 100_000]).unwrap();
+    }
+    let [one, two] = ["one", "two"].map(|name| {
+        let info = run(&["info", mounted.path(name).to_str().unwrap(), "--output", "json"]);
+        let info: serde_json::Value = serde_json::from_str(&info).unwrap();
+        let text = info.to_string();
+        text.split('"').find(|part| part.contains("/objects/")).unwrap().to_owned()
+    });
+    mounted.unmount();
+    fs::remove_file(&two).unwrap();
+    fs::hard_link(&one, &two).unwrap();
+    for arguments in [&[][..], &["--repair"], &["--repair"]] {
+        let (text, code) = told(&store, arguments);
+        assert_eq!((code, text.matches("one file with others").count()), (Some(4), 2), "{text}");
+    }
+    let mounted = Mounted::new(&root, &store, &[]);
+    for name in ["one", "two"] {
+        fs::copy(mounted.path(name), mounted.path("copy")).unwrap();
+        fs::rename(mounted.path("copy"), mounted.path(name)).unwrap();
+    }
+    mounted.unmount();
+    assert_eq!(fsck(&store, &["--repair"]), Some(0));
+}

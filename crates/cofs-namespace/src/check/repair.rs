@@ -20,7 +20,7 @@ use crate::{
 };
 
 const REPAIR: Verb = verb!("repair");
-const LOST_AND_FOUND: &[u8] = b"lost+found";
+const LOST_AND_FOUND: &str = "lost+found";
 
 /// Nobody has anything open while a volume is repaired.
 struct NothingOpen;
@@ -182,7 +182,7 @@ impl Repairer {
 
     /// Gives an inode without a name the name `#<number>` in `/lost+found`.
     fn connect(&self, ino: InodeId) -> FsResult<()> {
-        let refuge = self.lost_and_found()?;
+        let refuge = self.lost_and_found(0)?;
         let name = format!("#{ino}");
         let name = Name::new(name.as_bytes())?;
         let connected = self.store.run(&REPAIR, |tx| {
@@ -203,14 +203,18 @@ impl Repairer {
         }
     }
 
-    /// `/lost+found`, made if need be.
-    fn lost_and_found(&self) -> FsResult<InodeId> {
-        let name = Name::new(LOST_AND_FOUND)?;
+    /// `/lost+found`, made if need be; where that is no directory, `/lost+found.1`, and so on.
+    fn lost_and_found(&self, taken: u32) -> FsResult<InodeId> {
+        let name = match taken {
+            0 => LOST_AND_FOUND.to_owned(),
+            _ => format!("{LOST_AND_FOUND}.{taken}"),
+        };
+        let name = Name::new(name.as_bytes())?;
         let find = |tx: &mut Tx<'_>| entries::find(tx, &self.hasher, InodeId::ROOT, name);
         if let Some(found) = self.store.read(find)? {
             return match found.kind {
                 FileKind::Directory => Ok(found.ino),
-                _ => Err(FsError::Engine("/lost+found is no directory: rename it, and repair again".into())),
+                _ => self.lost_and_found(taken + 1),
             };
         }
         let ino = self.allocator.take(&self.store, InodeId::ROOT)?;

@@ -191,6 +191,23 @@ fn a_lost_directory_without_a_name_is_found_again_with_what_is_in_it() {
 }
 
 #[test]
+fn where_lost_and_found_is_no_directory_another_is_made() {
+    let world = world();
+    let ns = world.open();
+    let new = NewInode { kind: FileKind::Regular, permissions: 0o600, umask: 0, rdev: 0, target: &[] };
+    for taken in ["lost+found", "lost+found.1"] {
+        ns.create(ROOT, NOW, InodeId::ROOT, name(taken), &new).unwrap();
+    }
+    ns.close(NOW).unwrap();
+    world.delete(&key::entry(InodeId::ROOT, world.slot("dir")));
+    world.heal();
+    let ns = world.open();
+    let refuge = ns.lookup(ROOT, InodeId::ROOT, name("lost+found.2")).unwrap().attributes.ino;
+    let dir = ns.lookup(ROOT, refuge, name(&format!("#{}", world.dir))).unwrap().attributes.ino;
+    assert_eq!(dir, world.dir);
+}
+
+#[test]
 fn a_file_whose_inode_is_lost_keeps_its_names_and_inline_data() {
     let world = world();
     world.put(&key::inode(world.file), b"\x01rot".to_vec());

@@ -186,7 +186,11 @@ fn refused(point: &Path, error: &io::Error) -> Failure {
     match error.kind() {
         ErrorKind::ResourceBusy => {
             let users = users_of(point);
-            let by = if users.is_empty() { String::new() } else { format!(" by {}", users.join(", ")) };
+            let by = match users.is_empty() {
+                true if uses(Path::new("/proc/self"), point) => " by what this command was handed".to_owned(),
+                true => String::new(),
+                false => format!(" by {}", users.join(", ")),
+            };
             Failure::new(format!("{shown} is in use{by}"))
                 .next("close what is open there and try again, or add --lazy")
         }
@@ -194,18 +198,13 @@ fn refused(point: &Path, error: &io::Error) -> Failure {
     }
 }
 
-/// Processes with a working directory or an open file under `point`, as far as we may see them.
+/// Processes with a working directory or an open file under `point`, as far as we may see them; not this one, which has them of who called it.
 fn users_of(point: &Path) -> Vec<String> {
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let uses = |process: &Path| {
-        let links = fs::read_dir(process.join("fd")).into_iter().flatten().flatten().map(|fd| fd.path());
-        links
-            .chain([process.join("cwd"), process.join("root"), process.join("exe")])
-            .any(|link| fs::read_link(link).is_ok_and(|target| target.starts_with(point)))
-    };
     processes
         .filter(|entry| entry.file_name().to_string_lossy().bytes().all(|byte| byte.is_ascii_digit()))
-        .filter(|entry| uses(&entry.path()))
+        .filter(|entry| entry.file_name().to_string_lossy() != std::process::id().to_string())
+        .filter(|entry| uses(&entry.path(), point))
         .take(USERS_SHOWN_MAX)
         .map(|entry| {
             let name = fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
@@ -250,4 +249,11 @@ fn wait_until_closed(store: &Path, readers: &[u32]) -> Done {
         std::thread::sleep(Duration::from_millis(20));
     }
     Ok(())
+}
+
+fn uses(process: &Path, point: &Path) -> bool {
+    let links = fs::read_dir(process.join("fd")).into_iter().flatten().flatten().map(|fd| fd.path());
+    links
+        .chain([process.join("cwd"), process.join("root"), process.join("exe")])
+        .any(|link| fs::read_link(link).is_ok_and(|target| target.starts_with(point)))
 }

@@ -38,6 +38,8 @@ pub enum Contradiction {
     Orphan { object: ObjectId, size_bytes: u64 },
     /// Nobody has it, it has bytes, and the inode that it is tagged with is not there.
     Lost(Salvage),
+    /// Its file is another object's, too, or has a name elsewhere: what is written to one changes the other.
+    Linked { object: ObjectId, ino: InodeId },
     /// Its tag says another inode than the one that has it, or none.
     Tag { object: ObjectId, ino: InodeId, tag: Option<InodeId> },
     /// The inode's size is not the object's, though nobody had it open for writing.
@@ -73,6 +75,12 @@ impl fmt::Display for Contradiction {
                 write!(
                     f,
                     "object {object} of {size_bytes} bytes belongs to inode {owner}, which is lost: make it anew, for root alone"
+                )
+            }
+            Self::Linked { object, ino } => {
+                write!(
+                    f,
+                    "object {object} of inode {ino} is one file with others (hard links, as some programs make of what is alike): copy the file (find -inum {ino}) and remove it"
                 )
             }
             Self::Tag { object, ino, tag: Some(tag) } => {
@@ -184,8 +192,10 @@ fn meet(
     found: FoundObject,
 ) -> FsResult<()> {
     let tagged = salvage(&found);
-    let (id, owner, size_bytes, ready) = match found {
-        FoundObject::Object { id, owner, size_bytes, ready, .. } => (id, owner, size_bytes, ready),
+    let (id, owner, size_bytes, links, ready) = match found {
+        FoundObject::Object { id, owner, size_bytes, links, ready, .. } => {
+            (id, owner, size_bytes, links, ready)
+        }
         FoundObject::Foreign { path } => {
             compared.add(Contradiction::Foreign { path: directory.join(path) });
             return Ok(());
@@ -207,9 +217,12 @@ fn meet(
     }
     compared.objects += 1;
     // One tag is all there is for those that share an object: it would go from one to the other for ever.
-    let mut owned = mine.iter().any(|one| owner == Some(one.ino));
+    let mut owned = links > 1 || mine.iter().any(|one| owner == Some(one.ino));
     for one in mine {
         one.found = true;
+        if links > 1 {
+            compared.add(Contradiction::Linked { object: id, ino: one.ino });
+        }
         if !owned {
             owned = true;
             compared.add(Contradiction::Tag { object: id, ino: one.ino, tag: owner });
