@@ -118,15 +118,17 @@ impl Pool {
         match self.health.look(false) {
             Look::Failed => return Err(self.health.error()),
             Look::Refused => return Err(FsError::from_io("look at a pool", Errno::AGAIN.into())),
-            // What was opened below the root before is of no use.
-            Look::Reattached => {
-                self.era.end();
-                self.free.forget();
-                self.begin_run_if_another();
-            }
+            Look::Reattached => self.reattached(),
             Look::Same => {}
         }
         Ok(())
+    }
+
+    /// What was opened below the root before is of no use.
+    fn reattached(&self) {
+        self.era.end();
+        self.free.forget();
+        self.begin_run_if_another();
     }
 
     /// Whether the file system below was mounted anew, after it had failed perhaps, without what was not synced: then a crash would find none of
@@ -241,9 +243,13 @@ impl Pool {
         })
     }
 
-    /// Removes what nobody took and notes a clean end, if there is nothing left to look at.
+    /// Removes what nobody took and notes a clean end, if there is nothing left to look at. Errors: the pool is not there, whether that was known or not.
     pub fn close(&self) -> FsResult<()> {
-        self.ensure()?;
+        match self.health.look(true) {
+            Look::Failed => return Err(self.health.error()),
+            Look::Reattached => self.reattached(),
+            Look::Same | Look::Refused => {}
+        }
         let mut left = self.remove_unwanted();
         while let Some(object) = self.ready.pop_newest() {
             let removed = self.remove(object.sequence);

@@ -174,7 +174,8 @@ fn a_pool_that_another_driver_changes_is_refused_until_he_is_done() {
     let first = open().unwrap();
     let said = open().err().unwrap().to_string();
     assert!(said.contains("pool0") && said.contains("in use by another process"), "{said}");
-    Placement::open_for_reading(&world.configs, VOLUME).unwrap();
+    let read = || Placement::open_for_reading(&world.configs, VOLUME);
+    assert!(read().err().unwrap().to_string().contains("in use by another process"));
 
     // One that was away when it was opened is refused when it comes.
     let away = world.scratch.path().join("away");
@@ -189,6 +190,12 @@ fn a_pool_that_another_driver_changes_is_refused_until_he_is_done() {
     drop(first);
     eventually("it is had", || second.take(ino(1)).is_ok());
     assert!(open().is_err());
+    drop(second);
+    // Those who read share it.
+    let readers = [read().unwrap(), read().unwrap()];
+    assert!(open().is_err());
+    drop(readers);
+    open().unwrap();
 }
 
 #[test]

@@ -309,6 +309,22 @@ fn a_mount_whose_metadata_are_removed_says_so_and_does_not_end_in_order() {
     assert!(said.contains("journal") && said.contains("meta"), "{said}");
 }
 
+#[test]
+fn a_mount_whose_pool_is_removed_does_not_end_in_order() {
+    if skip() {
+        return;
+    }
+    let root = scratch();
+    let store = format(&root);
+    let mounted = Mounted::new(&root, &store, &["-o", "norestart"]);
+    fs::write(mounted.path("large"), vec![b'l'; 1 << 20]).unwrap();
+    while fs::remove_dir_all(format!("{store}/pool")).is_err() {}
+    let output = cofs(&["umount", mounted.dir.to_str().unwrap()]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("pool"), "{said}");
+}
+
 /// A FIFO would be waited for, for ever.
 #[test]
 fn what_stands_in_the_place_of_a_file_is_told_and_not_waited_for() {
