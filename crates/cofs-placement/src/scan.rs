@@ -30,8 +30,8 @@ pub enum FoundObject {
         size_bytes: u64,
         blocks_512: u64,
         mtime: Timestamp,
-        /// Names that its file has: more than one if somebody has made hard links of it.
-        links: u64,
+        /// Its file has other names, too: somebody has made hard links of it.
+        linked: bool,
         /// Untagged and empty, and the driver's own: waiting to be taken, or of the last reservation, so
         /// that the next start looks at it. Nobody else may remove it.
         ready: bool,
@@ -105,7 +105,7 @@ impl Scan<'_> {
             match found {
                 None => {}
                 Some(Look::NoFile) => self.foreign(&path, path::name_of(sequence).as_bytes())?,
-                Some(Look::Object(stat, links, owner)) => {
+                Some(Look::Object(stat, linked, owner)) => {
                     let ready = owner.is_none() && stat.size_bytes == 0 && sequence >= self.driver_from;
                     (self.visit)(FoundObject::Object {
                         id: pool.object_id(sequence)?,
@@ -113,7 +113,7 @@ impl Scan<'_> {
                         size_bytes: stat.size_bytes,
                         blocks_512: stat.blocks_512,
                         mtime: stat.mtime,
-                        links,
+                        linked,
                         ready,
                     })?;
                 }
@@ -158,8 +158,8 @@ impl Scan<'_> {
 }
 
 enum Look {
-    /// With its names' number.
-    Object(crate::ObjectStat, u64, Option<InodeId>),
+    /// What it tells, whether it has other names, and whose it is.
+    Object(crate::ObjectStat, bool, Option<InodeId>),
     NoFile,
 }
 
@@ -184,7 +184,7 @@ fn look(
     }
     let tag = owner::get_xattr(&*pool.store, &file)?;
     let owner = tag.or_else(|| owners.get(&path::index(sequence)).copied());
-    Ok(Some(Look::Object(stat_of(&stat), stat.st_nlink, owner)))
+    Ok(Some(Look::Object(stat_of(&stat), stat.st_nlink > 1, owner)))
 }
 
 fn no_file(errno: i32) -> bool {

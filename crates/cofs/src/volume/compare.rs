@@ -192,9 +192,9 @@ fn meet(
     found: FoundObject,
 ) -> FsResult<()> {
     let tagged = salvage(&found);
-    let (id, owner, size_bytes, links, ready) = match found {
-        FoundObject::Object { id, owner, size_bytes, links, ready, .. } => {
-            (id, owner, size_bytes, links, ready)
+    let (id, owner, size_bytes, linked, ready) = match found {
+        FoundObject::Object { id, owner, size_bytes, linked, ready, .. } => {
+            (id, owner, size_bytes, linked, ready)
         }
         FoundObject::Foreign { path } => {
             compared.add(Contradiction::Foreign { path: directory.join(path) });
@@ -217,10 +217,10 @@ fn meet(
     }
     compared.objects += 1;
     // One tag is all there is for those that share an object: it would go from one to the other for ever.
-    let mut owned = links > 1 || mine.iter().any(|one| owner == Some(one.ino));
+    let mut owned = linked || mine.iter().any(|one| owner == Some(one.ino));
     for one in mine {
         one.found = true;
-        if links > 1 {
+        if linked {
             compared.add(Contradiction::Linked { object: id, ino: one.ino });
         }
         if !owned {

@@ -116,10 +116,10 @@ pub(super) fn header(directory: &Path, slot: u32) -> io::Result<Option<Header>> 
     Ok(Header::decode(&bytes[..read]))
 }
 
-/// Whether a file can be found again, by what this machine knows of it.
+/// Whether a file can be found again, by what this machine knows of it; where that is nothing, it can.
 fn has_name(file: &File) -> bool {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-    statx(file, c"", flags, StatxFlags::NLINK).is_ok_and(|found| found.stx_nlink > 0)
+    !statx(file, c"", flags, StatxFlags::NLINK).is_ok_and(|found| found.stx_nlink == 0)
 }
 
 /// Takes a file out of use.
