@@ -155,7 +155,8 @@ fn rarely_done(dir: &Path) -> io::Result<()> {
     let open = |name: &str| {
         fs::OpenOptions::new().read(true).write(true).create(true).truncate(false).open(dir.join(name))
     };
-    let (large, copy) = (open("large")?, open("copy")?);
+    // The second for writing only: nobody has it mapped, and it is copied to below.
+    let (large, copy) = (open("large")?, fs::File::create(dir.join("copy"))?);
     for file in [&large, &copy] {
         file.write_all_at(&vec![7; 400_000], 0)?;
     }
