@@ -29,8 +29,16 @@ impl Program {
         if self.0.is_file() { &self.0 } else { Path::new(RUNNING) }
     }
 
+    /// Whether what stands in its place can take over from what runs; where it cannot, that is told.
+    pub fn fits(&self) -> bool {
+        let checked = self.check();
+        checked
+            .inspect_err(|failure| tracing::warn!(%failure, "who serves is not replaced, and goes on"))
+            .is_ok()
+    }
+
     /// Errors: what stands in its place is no cofs that could be started, or takes too long to say so.
-    pub fn check(&self) -> Done {
+    fn check(&self) -> Done {
         let path = &self.0;
         let unfit = |why: &str| Failure::new(format!("{} {why}", path.display()));
         let mut command = Command::new(path);

@@ -523,16 +523,10 @@ fn wait(child: &mut Child, signals: &mut Signals, program: &Program) -> (End, Wi
                 notify("STOPPING=1", "Closing the volume");
                 Signal::from_named_raw(signal)
             }
-            SIGUSR2 if wish == Wish::None => match program.check() {
-                Ok(()) => {
-                    wish = Wish::Replace;
-                    Some(Signal::KILL)
-                }
-                Err(failure) => {
-                    tracing::warn!(%failure, "who serves is not replaced, and goes on");
-                    None
-                }
-            },
+            SIGUSR2 if wish == Wish::None => program.fits().then(|| {
+                wish = Wish::Replace;
+                Signal::KILL
+            }),
             _ => None,
         };
         match child.try_wait() {
