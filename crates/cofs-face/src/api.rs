@@ -226,8 +226,9 @@ pub trait FileSystem: Send + Sync + 'static {
     fn create(&self, ctx: &Context<'_>, parent: InodeId, name: &Name, new: NewInode<'_>, flags: OpenFlags) -> impl Future<Output = Answer<(Entry, Opened)>> + Send;
     fn tmpfile(&self, ctx: &Context<'_>, parent: InodeId, new: NewInode<'_>, flags: OpenFlags) -> impl Future<Output = Answer<(Entry, Opened)>> + Send;
     fn open(&self, ctx: &Context<'_>, ino: InodeId, flags: OpenFlags) -> impl Future<Output = Answer<Opened>> + Send;
-    /// Fills `into` from `offset`; returns how many bytes, fewer only at the end of the file.
-    fn read(&self, ino: InodeId, handle: HandleId, offset: u64, into: &mut [u8]) -> impl Future<Output = Answer<usize>> + Send;
+    /// Fills `into` from `offset`; returns how many bytes, fewer only at the end of the file. `for_cache`: what is read becomes pages in the kernel; of a file that
+    /// is open past its page cache that tells of a mapping. (Else a caller takes it.)
+    fn read(&self, ino: InodeId, handle: HandleId, offset: u64, into: &mut [u8], for_cache: bool) -> impl Future<Output = Answer<usize>> + Send;
     /// Writes all of `data`, or fails.
     fn write(&self, ino: InodeId, handle: HandleId, offset: u64, data: &[u8], flags: WriteFlags) -> impl Future<Output = Answer<usize>> + Send;
     fn flush(&self, ino: InodeId, handle: HandleId) -> impl Future<Output = Answer<()>> + Send;

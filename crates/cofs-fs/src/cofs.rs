@@ -185,6 +185,11 @@ impl<M: MetadataDriver> Cofs<M> {
         self.passthrough().is_some()
     }
 
+    /// Whether all files that have objects are passed through, as far as is known.
+    pub(crate) fn passes_all_large(&self) -> bool {
+        self.has_passthrough() && self.refused_pools.load(Ordering::Relaxed) == 0
+    }
+
     /// Whether a file may be open past the page cache, and mapped all the same.
     pub(crate) fn maps_direct(&self) -> bool {
         self.face.get().is_some_and(|face| face.maps_direct)

@@ -112,8 +112,8 @@ impl<M: MetadataDriver> FileSystem for Cofs<M> {
         }
         self.do_open(ctx, ino, &flags).await
     }
-    async fn read(&self, ino: InodeId, handle: HandleId, offset: u64, into: &mut [u8]) -> FsResult<usize> {
-        self.do_read(ino, handle, offset, into).await
+    async fn read(&self, ino: InodeId, handle: HandleId, offset: u64, into: &mut [u8], for_cache: bool) -> FsResult<usize> {
+        self.do_read(ino, handle, offset, into, for_cache).await
     }
     async fn write(&self, ino: InodeId, handle: HandleId, offset: u64, data: &[u8], flags: WriteFlags) -> FsResult<usize> {
         // Inline data are metadata.

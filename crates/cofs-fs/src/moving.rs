@@ -9,7 +9,7 @@ use cofs_types::{Attributes, FsError, FsResult, InodeId, Layout, OpenFlags, Time
 use crate::{
     Cofs,
     descriptors::Descriptor,
-    open_inode::{Mapped, OpenInode, State, Writing},
+    open_inode::{OpenInode, State, Writing},
     open_object::OpenObject,
 };
 
@@ -43,14 +43,9 @@ impl<M: MetadataDriver> Cofs<M> {
         self.commit_outgrow(ino, (taken, descriptor), None, state).await
     }
 
-    /// Whether one who may map a file now joins another who only writes it, past the page cache.
-    pub(crate) fn is_to_be_shared(&self, inode: &OpenInode, state: &State, flags: &OpenFlags) -> bool {
-        // A mapping would keep the kernel from passthrough.
-        state.opens > 0
-            && state.direct
-            && flags.access.reads()
-            && self.has_passthrough()
-            && !inode.perhaps_mapped(Mapped::ForReads)
+    /// Whether one who may map a file now joins others who only write it, past the page cache. (A mapping of theirs would keep the kernel from passthrough.)
+    pub(crate) fn is_to_be_shared(&self, state: &State, flags: &OpenFlags) -> bool {
+        state.opens > 0 && state.direct && !state.may_map && flags.access.reads() && self.has_passthrough()
     }
 
     /// Has both meet in the object: the writes that go past the page cache and what a mapping changes in the same page are not kept together by the

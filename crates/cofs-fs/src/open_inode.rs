@@ -16,7 +16,7 @@ use std::{
 };
 
 use cofs_placement::ObjectStat;
-use cofs_types::{Attributes, FsError, FsResult, InodeId, Layout, Timestamp, limits};
+use cofs_types::{Attributes, FsError, FsResult, InodeId, Layout, OpenFlags, Timestamp, limits};
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::{blocking, open_object::OpenObject, page_merge::PageMerge};
@@ -57,8 +57,10 @@ pub(crate) struct State {
     pub(crate) object: Option<Arc<OpenObject>>,
     /// The data path of all present opens, chosen by the first.
     pub(crate) passthrough: bool,
-    /// Through the daemon past the kernel's page cache: the first open only writes. Never with `passthrough`.
+    /// Through the daemon past the kernel's page cache. Never with `passthrough`.
     pub(crate) direct: bool,
+    /// Somebody who opened it so since the first present open may map it.
+    pub(crate) may_map: bool,
     pub(crate) writing: Option<Writing>,
     /// It has been in the open-for-writing set since the first present open.
     pub(crate) wrote: bool,
@@ -83,6 +85,13 @@ pub(crate) struct Merged {
 }
 
 impl State {
+    /// By one more, whose path is chosen.
+    pub(crate) fn is_opened(&mut self, flags: &OpenFlags) {
+        self.both |= flags.access.writes() && flags.access.reads();
+        self.may_map |= self.direct && flags.access.reads();
+        self.execs += u32::from(flags.exec);
+    }
+
     /// The open object. Errors: `BadHandle` where there is none, which no open file of that layout meets.
     pub(crate) fn object(&self) -> FsResult<&Arc<OpenObject>> {
         self.object.as_ref().ok_or(FsError::BadHandle)
@@ -189,14 +198,13 @@ fn bit_of(place: u32) -> u64 {
     place.checked_sub(1).map_or(0, |place| 1 << place)
 }
 
-/// How somebody may have mapped a file that is open past the page cache.
+/// What pages the kernel may have of a file that is open past the page cache: those that a mapping has brought.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(crate) enum Mapped {
     Never,
-    /// Pages of it may be in the kernel.
     ForReads,
-    /// And may be changed there.
+    /// They may be changed there.
     ForStores,
 }
 
@@ -208,7 +216,7 @@ pub(crate) struct OpenInode {
     /// A [`Mapped`].
     mapped: AtomicU8,
     pub(crate) page_merge: PageMerge,
-    /// It has been given capabilities (`security.capability`) while it was open.
+    /// It may have capabilities (`security.capability`), and is open past the page cache: it has been given them while it was open, or had them.
     capable: AtomicBool,
     pub(crate) dropping: Dropping,
     /// A sync failed: nothing that was written may be called safe any more.
@@ -261,8 +269,9 @@ impl OpenInode {
         self.atime_due.load(Ordering::Relaxed)
     }
 
+    /// Who says so reads the bytes afterwards, and who writes them asks afterwards: one of the two knows of the other.
     pub(crate) fn may_be_mapped(&self, how: Mapped) {
-        self.mapped.fetch_max(how as u8, Ordering::AcqRel);
+        self.mapped.fetch_max(how as u8, Ordering::SeqCst);
     }
 
     /// By nobody any more.
@@ -274,7 +283,7 @@ impl OpenInode {
 
     /// Whether it may be mapped in that way, or one that allows more.
     pub(crate) fn perhaps_mapped(&self, how: Mapped) -> bool {
-        self.mapped.load(Ordering::Acquire) >= how as u8
+        self.mapped.load(Ordering::SeqCst) >= how as u8
     }
 
     pub(crate) fn set_capable(&self, capable: bool) {

@@ -95,7 +95,11 @@ fn pages_that_a_mapping_may_have_brought_are_recalled_and_dropped() {
     volume.write(ino, file, 0, b"abc");
     assert_eq!(recalls(), [], "nobody else has it open");
     let mapped = volume.open(ino, RO);
-    volume.write(ino, file, 3, b"def");
+    volume.read(ino, mapped, 0, 3);
+    volume.write(ino, file, 3, b"de");
+    assert_eq!(recalls(), [], "and who does has mapped nothing");
+    volume.bring_page(ino, mapped);
+    volume.write(ino, file, 5, b"f");
     assert_eq!(recalls(), [ino]);
     volume.close(ino, file);
     volume.close(ino, mapped);
@@ -126,6 +130,7 @@ fn a_page_without_a_write_that_is_written_back_keeps_it() {
         volume.write(ino, file, 0, &pattern(size, 1));
         let mapped = volume.open(ino, RW);
         assert_eq!(mapped.data_path, DataPath::Direct);
+        volume.bring_page(ino, mapped);
         let write_back = |page: &[u8]| {
             let flags = WriteFlags { from_cache: true, ..WriteFlags::default() };
             assert_eq!(run(volume.fs.write(ino, mapped.handle, 0, page, flags)).unwrap(), page.len());
@@ -163,6 +168,27 @@ fn a_write_takes_the_capabilities_away() {
         run(volume.fs.setxattr(&CONTEXT, ino, capability, b"cap", XattrMode::Set, false)).unwrap();
         run(volume.fs.removexattr(&CONTEXT, ino, capability)).unwrap();
         volume.write(ino, file, 0, b"x");
+        volume.close(ino, file);
+    }
+}
+
+/// Which the kernel leaves them there.
+#[test]
+fn a_write_past_the_cache_takes_those_that_the_file_had_before_it_was_opened() {
+    let (world, _kernel) = World::with_passthrough();
+    let volume = world.mount();
+    let capability = XattrName::new(b"security.capability").unwrap();
+    for size in [10, INLINE_MAX * 2] {
+        let (ino, file) = volume.create(&size.to_string());
+        volume.write(ino, file, 0, b"abc");
+        volume.close(ino, file);
+        run(volume.fs.setxattr(&CONTEXT, ino, capability, b"cap", XattrMode::Set, false)).unwrap();
+        let file = volume.open(ino, RW);
+        assert_eq!(file.data_path, DataPath::Direct);
+        assert!(run(volume.fs.getxattr(&CONTEXT, ino, capability)).is_ok());
+        volume.write(ino, file, 0, &pattern(size, 1));
+        let gone = run(volume.fs.getxattr(&CONTEXT, ino, capability));
+        assert!(matches!(gone, Err(FsError::NoAttribute)), "{size}: {gone:?}");
         volume.close(ino, file);
     }
 }
@@ -253,4 +279,96 @@ fn who_empties_what_another_writes_takes_his_path() {
     let (ino, first) = volume.create_in(InodeId::ROOT, "new", WO);
     volume.write(ino, first, 0, b"abc");
     assert_eq!(volume.open(ino, OpenFlags { truncate: true, ..RW }).data_path, DataPath::Direct);
+}
+
+/// The kernel may lose what he appends through pages that he has mapped.
+#[test]
+fn who_reads_and_writes_a_small_file_goes_past_the_page_cache_where_large_ones_are_passed_through() {
+    let (world, _kernel) = World::with_passthrough();
+    let volume = world.mount_with(FsOptions { atime: AtimeMode::Never, ..FsOptions::default() });
+    let (ino, file) = volume.create("new");
+    assert_eq!(file.data_path, DataPath::Direct);
+    volume.write(ino, file, 0, b"abc");
+    volume.close(ino, file);
+    for flags in [RW, OpenFlags { truncate: true, ..RW }] {
+        let file = volume.open(ino, flags);
+        assert_eq!(file.data_path, DataPath::Direct, "{flags:?}");
+        let joined = [RO, WO, RW].map(|flags| volume.open(ino, flags));
+        assert!(
+            joined.iter().all(|open| open.data_path == DataPath::Direct),
+            "he may have mapped it: {joined:?}"
+        );
+        volume.write(ino, file, 0, &pattern(INLINE_MAX * 2, 1));
+        let late = volume.open(ino, RW);
+        assert_eq!(late.data_path, DataPath::Direct, "{flags:?}");
+        assert_eq!(volume.contents(ino), pattern(INLINE_MAX * 2, 1));
+        joined.into_iter().chain([file]).for_each(|open| volume.close(ino, open));
+        volume.truncate(ino, 3).unwrap();
+        volume.close(ino, late);
+        assert!(volume.is_inline(ino));
+    }
+    for flags in [RO, WO] {
+        let file = volume.open(ino, flags);
+        assert!(matches!(file.data_path, DataPath::Cached { .. }), "{flags:?}");
+        let joined = volume.open(ino, RW);
+        assert!(matches!(joined.data_path, DataPath::Cached { .. }), "the first open chose the path");
+        volume.close(ino, joined);
+        volume.close(ino, file);
+    }
+}
+
+/// One opener maps the file and writes it, too.
+#[test]
+fn stores_of_who_writes_himself_past_the_cache_are_kept() {
+    let (world, _kernel) = World::with_passthrough();
+    let volume = world.mount();
+    let recalls = || std::mem::take(&mut *world.recalls.0.lock());
+    let (ino, file) = volume.create("new");
+    volume.write(ino, file, 0, &pattern(8, 1));
+    assert_eq!(recalls(), [], "nothing is mapped");
+    volume.bring_page(ino, file);
+    world.recalls.2.store(true, Ordering::Relaxed);
+    volume.write(ino, file, 0, b"abcd");
+    assert_eq!(recalls(), [ino]);
+    let mut page = pattern(8, 1);
+    page[6] = b'6';
+    let flags = WriteFlags { from_cache: true, ..WriteFlags::default() };
+    run(volume.fs.write(ino, file.handle, 0, &page, flags)).unwrap();
+    assert_eq!(volume.contents(ino), [b"abcd", &page[4..]].concat());
+    world.recalls.2.store(false, Ordering::Relaxed);
+    volume.close(ino, file);
+}
+
+/// Pages that one has brought who cannot change them, another who maps them can.
+#[test]
+fn who_joins_may_change_pages_that_are_there() {
+    let world = World::new();
+    let volume = world.mount();
+    let (ino, file) = volume.create_in(InodeId::ROOT, "new", WO);
+    volume.write(ino, file, 0, b"abcdef");
+    let reader = volume.open(ino, RO);
+    volume.bring_page(ino, reader);
+    let mapped = volume.open(ino, RW);
+    world.recalls.2.store(true, Ordering::Relaxed);
+    volume.write(ino, file, 0, b"ABC");
+    let flags = WriteFlags { from_cache: true, ..WriteFlags::default() };
+    run(volume.fs.write(ino, mapped.handle, 0, b"abcxef", flags)).unwrap();
+    assert_eq!(volume.contents(ino), b"ABCxef");
+}
+
+#[test]
+fn a_pool_that_cannot_be_passed_through_keeps_the_page_cache_for_who_reads_and_writes() {
+    let (world, kernel) = World::with_passthrough();
+    let volume = world.mount();
+    *kernel.refuse.lock() = Some(95);
+    let (ino, file) = volume.create("large");
+    assert_eq!(file.data_path, DataPath::Direct, "nothing is known yet");
+    volume.write(ino, file, 0, &pattern(INLINE_MAX * 2, 1));
+    volume.close(ino, file);
+    let file = volume.open(ino, RW);
+    assert!(matches!(file.data_path, DataPath::Cached { .. }));
+    volume.close(ino, file);
+    let (ino, file) = volume.create("small");
+    assert!(matches!(file.data_path, DataPath::Cached { .. }));
+    volume.close(ino, file);
 }

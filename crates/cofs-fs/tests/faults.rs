@@ -274,7 +274,7 @@ fn what_was_open_below_may_be_given_up() {
     assert_eq!(volume.read(read, reader, 0, bytes.len()), bytes, "who reads has it again");
     // Nobody takes a file in which he writes for sound.
     let beside = volume.open(written, RO);
-    assert!(run(volume.fs.read(written, beside.handle, 0, &mut [0])).is_err());
+    assert!(run(volume.fs.read(written, beside.handle, 0, &mut [0], false)).is_err());
     volume.close(written, beside);
     volume.try_write(written, writer, 0, b"lost").unwrap_err();
     assert!(run(volume.fs.fsync(written, Some(writer.handle), false)).is_err());

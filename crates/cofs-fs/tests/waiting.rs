@@ -224,7 +224,7 @@ fn who_changes_something_rests_where_changes_come_too_fast() {
     let fs = &volume.fs;
     let mut bytes = [0; 5];
     assert!(is_answered_at_once(fs.lookup(&CONTEXT, InodeId::ROOT, name("a"))));
-    assert!(is_answered_at_once(fs.read(ino, file.handle, 0, &mut bytes)));
+    assert!(is_answered_at_once(fs.read(ino, file.handle, 0, &mut bytes, false)));
     assert!(is_answered_at_once(fs.getattr(ino, None)));
     let (new, change) = (new_file(0o644), cofs_types::SetAttributes::default());
     let root = InodeId::ROOT;

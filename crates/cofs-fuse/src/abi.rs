@@ -227,6 +227,7 @@ pub mod fopen {
 pub mod flag {
     pub const GETATTR_FH: u32 = 1 << 0;
     pub const OPEN_KILL_SUIDGID: u32 = 1 << 0;
+    pub const READ_LOCKOWNER: u32 = 1 << 1;
     pub const WRITE_CACHE: u32 = 1 << 0;
     pub const WRITE_KILL_SUIDGID: u32 = 1 << 2;
     pub const FSYNC_FDATASYNC: u32 = 1 << 0;

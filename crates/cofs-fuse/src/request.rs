@@ -105,6 +105,8 @@ pub struct ReadOf {
     pub handle: HandleId,
     pub offset: u64,
     pub size: usize,
+    /// Into the kernel's pages: a read for a caller names the owner of his locks.
+    pub for_cache: bool,
 }
 
 /// A READDIR's or READDIRPLUS's arguments.
@@ -410,7 +412,12 @@ fn on_open_file<'a>(code: u32, args: &mut Arguments<'a>) -> Parsed<Operation<'a>
     Ok(match code {
         opcode::READ => {
             let arg: abi::ReadIn = args.fixed()?;
-            Operation::Read(ReadOf { handle: HandleId(arg.fh), offset: arg.offset, size: arg.size as usize })
+            Operation::Read(ReadOf {
+                handle: HandleId(arg.fh),
+                offset: arg.offset,
+                size: arg.size as usize,
+                for_cache: arg.read_flags & flag::READ_LOCKOWNER == 0,
+            })
         }
         opcode::READDIR | opcode::READDIRPLUS => {
             let arg: abi::ReadIn = args.fixed()?;

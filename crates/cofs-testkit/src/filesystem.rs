@@ -430,7 +430,7 @@ impl FileSystemSubject {
             let at = offset + got as u64;
             let read = match &open.backing {
                 Some(file) => file.read_at(rest, at).map_err(below)?,
-                None => run(self.fs.read(open.ino, open.opened.handle, at, rest))?,
+                None => run(self.fs.read(open.ino, open.opened.handle, at, rest, false))?,
             };
             if read == 0 {
                 break;

@@ -124,15 +124,15 @@ impl<M: MetadataDriver> Cofs<M> {
         }
         let mut state = inode.exclusive().await;
         let node = self.join(inode, &mut state, flags.access.writes()).await?;
-        state.both |= flags.access.writes() && flags.access.reads();
         inode.set_atime_due(true);
         if state.opens == 1 && state.layout == Layout::Inline && node.attributes.size_bytes == 0 {
             state.born = Some(born);
             if start_large {
                 self.start_in_object(&mut state, &node.attributes).await;
             }
-            self.choose_direct(&mut state, flags);
+            self.choose_direct(inode, &mut state, flags, true);
         }
+        state.is_opened(flags);
         Ok(self.opened(inode, &state, &node, flags))
     }
 
@@ -151,18 +151,33 @@ impl<M: MetadataDriver> Cofs<M> {
         }
     }
 
-    /// Past the page cache, for the first to open an empty file, if it only writes. Its pages would be read by
-    /// nobody: the next open must see its read (relatime), and drops them. Without them each write is one copy less,
-    /// and the kernel does not ask for the file's capabilities before the first ([`Cofs::drop_capabilities`]).
-    /// Where no read is to be seen (noatime), the pages stay and answer the first one.
-    pub(crate) fn choose_direct(&self, state: &mut State, flags: &OpenFlags) {
+    /// Whether the first to open a small file goes past the page cache:
+    /// - if it is empty and he only writes. Its pages would be read by nobody: the next open must see its read (relatime), and drops them. Without them each
+    ///   write is one copy less, and the kernel does not ask for the file's capabilities before the first ([`Cofs::drop_capabilities`]). Where no read is
+    ///   to be seen (noatime), the pages stay and answer the first one;
+    /// - if he reads and writes, and large files are passed through. What he appends to a page that is written back for a mapping in that moment
+    ///   the kernel may lose (Linux 6.17 and later). Without passthrough large files, too, would be read without a cache: there it is left (ADR-0012).
+    pub(crate) fn choose_direct(
+        &self,
+        inode: &OpenInode,
+        state: &mut State,
+        flags: &OpenFlags,
+        is_empty: bool,
+    ) {
         if state.opens > 1 {
             // Whose path is chosen.
             return;
         }
-        let pages_are_lost = self.options.atime.sees_reads();
-        let only_writes = !flags.access.reads();
-        state.direct = pages_are_lost && only_writes && !state.passthrough && self.maps_direct();
+        let past_pages = match (flags.access.reads(), flags.access.writes()) {
+            (false, true) => is_empty && self.options.atime.sees_reads(),
+            (true, true) => self.passes_all_large(),
+            (_, false) => false,
+        };
+        state.direct = past_pages && !state.passthrough && self.maps_direct();
+        if state.direct && !is_empty {
+            // It may have had some before.
+            inode.set_capable(true);
+        }
     }
 
     /// What the face is told of an open file.
@@ -185,15 +200,14 @@ impl<M: MetadataDriver> Cofs<M> {
         Opened { handle: handle.id(), data_path, no_flush: true }
     }
 
-    /// Who joins the one that only writes may map the file, and so bring pages back into the cache; a page that is
-    /// brought just while it is written would stay as it was. So each write from now on is followed by a recall, and the
-    /// next open drops the pages. What a mapping changes in them meanwhile is [merged](crate::page_merge) with the write.
+    /// Who may read it may map the file, and so bring pages into the cache, of which [reads](Cofs::do_read) tell; a page that is brought just while it is
+    /// written would stay as it was. So each write from then on is followed by a recall, and the next open drops the pages. What a mapping changes in them
+    /// meanwhile is [merged](crate::page_merge) with the write.
     fn opened_direct(&self, inode: &OpenInode, state: &State, flags: &OpenFlags) -> DataPath {
         if state.opens == 1 {
             inode.is_unmapped();
-        } else if flags.access.reads() {
-            inode.may_be_mapped(if flags.access.writes() { Mapped::ForStores } else { Mapped::ForReads });
-            self.stale_pages.note_for_certain(inode.ino);
+        } else if flags.access.reads() && flags.access.writes() && inode.perhaps_mapped(Mapped::ForReads) {
+            inode.may_be_mapped(Mapped::ForStores);
         }
         DataPath::Direct
     }

@@ -44,7 +44,7 @@ impl<M: MetadataDriver> Cofs<M> {
         if flags.truncate && here_or_waiting!(self.metadata.node(inode.ino))?.value.layout != Layout::Inline {
             blocking().await;
         }
-        if inode.try_shared().is_some_and(|state| self.is_to_be_shared(inode, &state, flags)) {
+        if inode.try_shared().is_some_and(|state| self.is_to_be_shared(&state, flags)) {
             blocking().await;
         }
         let (opened, entered, drops) = here_or_waiting!(self.open_joined(ctx, inode, flags))?;
@@ -84,8 +84,7 @@ impl<M: MetadataDriver> Cofs<M> {
         let mut state = inode.exclusive().await;
         let drops = writer && inode.dropping.left_but(0).is_some();
         let mut node = self.join(inode, &mut state, writer).await?;
-        state.both |= writer && flags.access.reads();
-        if self.is_to_be_shared(inode, &state, flags) && !is_impatient() {
+        if self.is_to_be_shared(&state, flags) && !is_impatient() {
             self.share_by_object(inode, &mut state).await;
         }
         if flags.truncate && !writer && state.execs > 0 {
@@ -96,19 +95,17 @@ impl<M: MetadataDriver> Cofs<M> {
         }
         if flags.truncate {
             match self.truncate_opening(ctx, inode, &mut state, flags).await {
-                Ok(cut) => {
-                    node = cut;
-                    if state.layout == Layout::Inline {
-                        self.choose_direct(&mut state, flags);
-                    }
-                }
+                Ok(cut) => node = cut,
                 Err(error) => {
                     self.leave(inode, &mut state, writer).await?;
                     return Err(error);
                 }
             }
         }
-        state.execs += u32::from(flags.exec);
+        if state.layout == Layout::Inline {
+            self.choose_direct(inode, &mut state, flags, flags.truncate);
+        }
+        state.is_opened(flags);
         let opened = self.opened(inode, &state, &node, flags);
         Ok((opened, state.passthrough && writer, drops))
     }

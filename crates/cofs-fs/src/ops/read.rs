@@ -7,7 +7,10 @@ use cofs_types::{Attributes, FsResult, InodeId, Layout};
 use cofs_wait::here_or_waiting;
 
 use crate::{
-    AtimeMode, Cofs, HandleId, blocking, handle::Handle, open_inode::OpenInode, open_object::OpenObject,
+    AtimeMode, Cofs, HandleId, blocking,
+    handle::Handle,
+    open_inode::{Mapped, OpenInode},
+    open_object::OpenObject,
 };
 
 /// Reads of objects from this size on are done on a thread that may wait, and writes where they are known to wait
@@ -21,11 +24,25 @@ impl<M: MetadataDriver> Cofs<M> {
         handle: HandleId,
         offset: u64,
         into: &mut [u8],
+        for_cache: bool,
     ) -> FsResult<usize> {
         let inode = self.opened_by(ino, handle).await?;
+        if for_cache {
+            self.page_is_brought(&inode).await;
+        }
         let (count, seen) = here_or_waiting!(self.read_seeing(&inode, offset, into))?;
         self.was_read(&inode, handle, count as u64, seen).await;
         Ok(count)
+    }
+
+    /// Before it is read: a write that comes past it finds out, or is before it.
+    async fn page_is_brought(&self, inode: &OpenInode) {
+        let state = inode.shared().await;
+        let how = if state.both { Mapped::ForStores } else { Mapped::ForReads };
+        if state.direct && !inode.perhaps_mapped(how) {
+            inode.may_be_mapped(how);
+            self.stale_pages.note_for_certain(inode.ino);
+        }
     }
 
     /// So many bytes were read by `handle`, who may have `seen` the file's attributes: records that, where it is due.

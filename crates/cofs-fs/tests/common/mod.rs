@@ -234,9 +234,14 @@ impl Volume {
 
     pub fn read(&self, ino: InodeId, opened: Opened, offset: u64, len: usize) -> Vec<u8> {
         let mut bytes = vec![0xee; len];
-        let count = run(self.fs.read(ino, opened.handle, offset, &mut bytes)).unwrap();
+        let count = run(self.fs.read(ino, opened.handle, offset, &mut bytes, false)).unwrap();
         bytes.truncate(count);
         bytes
+    }
+
+    /// The kernel brings the file's first page, for a mapping.
+    pub fn bring_page(&self, ino: InodeId, opened: Opened) {
+        run(self.fs.read(ino, opened.handle, 0, &mut [0; 4096], true)).unwrap();
     }
 
     pub fn close(&self, ino: InodeId, opened: Opened) {

@@ -148,7 +148,7 @@ impl FileSystem for Fixed {
         Ok(OPENED)
     }
 
-    async fn read(&self, _: InodeId, _: HandleId, _: u64, into: &mut [u8]) -> FsResult<usize> {
+    async fn read(&self, _: InodeId, _: HandleId, _: u64, into: &mut [u8], _: bool) -> FsResult<usize> {
         into.fill(0);
         Ok(into.len())
     }

@@ -426,7 +426,7 @@ impl FileSystem for NullFs {
         Ok(self.opened(&node.attributes, &flags))
     }
 
-    async fn read(&self, ino: InodeId, _: HandleId, offset: u64, into: &mut [u8]) -> FsResult<usize> {
+    async fn read(&self, ino: InodeId, _: HandleId, offset: u64, into: &mut [u8], _: bool) -> FsResult<usize> {
         let takes = Duration::from_micros(self.read_us.load(Ordering::Relaxed));
         if !takes.is_zero() {
             blocking().await;
@@ -498,7 +498,7 @@ impl FileSystem for NullFs {
 
     async fn copy_range(&self, _: &Context<'_>, from: (InodeId, HandleId, u64), to: (InodeId, HandleId, u64), len: u64) -> FsResult<u64> {
         let mut bytes = vec![0; usize::try_from(len.min(1 << 24)).unwrap_or(0)];
-        let read = self.read(from.0, from.1, from.2, &mut bytes).await?;
+        let read = self.read(from.0, from.1, from.2, &mut bytes, false).await?;
         let written = self.write(to.0, to.1, to.2, &bytes[..read], WriteFlags::default()).await?;
         Ok(written as u64)
     }

@@ -187,6 +187,12 @@ fn arguments_arrive_where_they_belong() {
         panic!("no SETATTR")
     };
     assert_eq!(change, SetAttributes::KILL_SET_ID);
+    for (read_flags, cache) in [(0, true), (flag::READ_LOCKOWNER, false)] {
+        let arg = abi::ReadIn { fh: 7, offset: 9, size: 4, read_flags, lock_owner: 1, ..Default::default() };
+        let bytes = message(opcode::READ, arg.as_bytes(), &[]);
+        let Ok(Operation::Read(of)) = parse(&whole(&bytes).unwrap(), EXT) else { panic!("no READ") };
+        assert_eq!((of.handle, of.offset, of.size, of.for_cache), (HandleId(7), 9, 4, cache));
+    }
     let flags = open_flags((libc::O_WRONLY | libc::O_APPEND | libc::O_DSYNC) as u32, 1);
     assert_eq!(
         (flags.access, flags.append, flags.data_sync, flags.sync),

@@ -14,7 +14,7 @@ use crate::{
 pub async fn read<F: FileSystem>(fs: &F, ino: InodeId, of: ReadOf, answer: &mut [u8]) -> Answered {
     let room = of.size.min(answer.len());
     let into = answer.get_mut(..room).unwrap_or_default();
-    Ok(Reply::in_place(fs.read(ino, of.handle, of.offset, into).await?))
+    Ok(Reply::in_place(fs.read(ino, of.handle, of.offset, into, of.for_cache).await?))
 }
 
 pub async fn fsync<F: FileSystem>(

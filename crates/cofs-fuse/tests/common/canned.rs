@@ -74,7 +74,7 @@ impl FileSystem for Canned {
     async fn create(&self, _: &Context<'_>, parent: InodeId, _: &Name, _: NewInode<'_>, _: OpenFlags) -> FsResult<(Entry, Opened)> { Ok((ENTRY(parent), OPENED)) }
     async fn tmpfile(&self, _: &Context<'_>, parent: InodeId, _: NewInode<'_>, _: OpenFlags) -> FsResult<(Entry, Opened)> { Ok((ENTRY(parent), OPENED)) }
     async fn open(&self, _: &Context<'_>, _: InodeId, _: OpenFlags) -> FsResult<Opened> { Ok(OPENED) }
-    async fn read(&self, _: InodeId, _: HandleId, _: u64, into: &mut [u8]) -> FsResult<usize> {
+    async fn read(&self, _: InodeId, _: HandleId, _: u64, into: &mut [u8], _: bool) -> FsResult<usize> {
         into.fill(b'r');
         Ok(into.len())
     }

@@ -5,12 +5,13 @@ use std::{collections::BTreeSet, fs, path::Path};
 use crate::support::Scratch;
 
 /// Cases that ask [`deviates`]. Each line of the ledger is one of them.
-const CASES: [&str; 5] = [
+const CASES: [&str; 6] = [
     "outsiders_leave_a_set_group_id_bit_without_group_execute",
     "roots_write_takes_set_id_bits_with_the_capabilities",
     "a_stranger_may_change_the_owner_to_nobody_in_particular_while_it_is_written",
     "a_removed_file_is_opened_again_by_who_holds_its_inode",
     "times_that_are_set_stay_when_a_mapping_is_written_back",
+    "what_is_appended_to_a_page_that_is_written_back_is_kept",
 ];
 
 /// Whether `case` must come out as the ledger has it: on a mount, if it stands there.
@@ -18,6 +19,14 @@ pub fn deviates(s: &Scratch, case: &str) -> bool {
     const FUSE: i64 = 0x6573_5546;
     assert!(CASES.contains(&case), "{case}");
     rustix::fs::statfs(s.top()).unwrap().f_type as i64 == FUSE && lines().contains(case)
+}
+
+/// Whether this is a mount that passes large files through.
+pub fn passes_through(s: &Scratch) -> bool {
+    let mut status = vec![0; 64 << 10];
+    let told = |top: &Path| rustix::fs::getxattr(top, "cofs.status", &mut status).ok();
+    let length = s.top().ancestors().find_map(told).unwrap_or(0);
+    String::from_utf8_lossy(&status[..length]).contains(r#""passthrough":true"#)
 }
 
 fn lines() -> BTreeSet<String> {

@@ -9,7 +9,10 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use crate::support::{Mapping, drop_caches, pattern, scratch};
+use crate::{
+    ledger::{deviates, passes_through},
+    support::{Mapping, Scratch, drop_caches, pattern, scratch},
+};
 
 fn open(path: &Path) -> File {
     OpenOptions::new().read(true).write(true).open(path).unwrap()
@@ -254,4 +257,67 @@ fn a_write_and_stores_into_the_same_page_are_both_kept() {
         mapping.sync();
         assert_eq!(word(2048), stored, "{size}");
     }
+}
+
+/// One appends to the last page of a file, which he has mapped and changes, while another has it written back all the time.
+#[test]
+fn what_is_appended_to_a_page_that_is_written_back_is_kept() {
+    const FILES: usize = 30;
+    let Some(s) = scratch() else { return };
+    for size in [10, 300_000] {
+        let ended = AtomicBool::new(false);
+        let lost = std::thread::scope(|threads| {
+            threads.spawn(|| {
+                let top = File::open(s.top()).unwrap();
+                while !ended.load(Ordering::Relaxed) {
+                    rustix::fs::syncfs(&top).unwrap();
+                }
+            });
+            let lost = (0..FILES).filter(|number| {
+                let path = s.path(format!("{size}.{number}"));
+                let mut open = OpenOptions::new();
+                let mut file = open.read(true).write(true).create(true).truncate(false).open(&path).unwrap();
+                file.write_all_at(&vec![b'a'; size], 0).unwrap();
+                if number % 2 == 0 {
+                    // No longer the open that it was created by.
+                    drop(file);
+                    file = open.open(&path).unwrap();
+                }
+                !append_beside_stores(&path, &file)
+            });
+            let lost = lost.count();
+            ended.store(true, Ordering::Relaxed);
+            lost
+        });
+        assert_eq!(lost > 0, may_lose_appended(&s), "{size}: {lost} of {FILES} files have lost bytes");
+    }
+}
+
+/// Whether all bytes that are appended to this file are there.
+fn append_beside_stores(path: &Path, file: &File) -> bool {
+    let size = file.metadata().unwrap().len();
+    let page = size / 4096 * 4096;
+    let mut mapping = Mapping::new_at(file, page, 4096);
+    let mut expected = vec![b'a'; size as usize];
+    for count in 0..40_u8 {
+        black_box(mapping.bytes())[0] = count;
+        file.write_all_at(&[b'0' + count; 10], expected.len() as u64).unwrap();
+        expected.extend([b'0' + count; 10]);
+    }
+    expected[page as usize] = 39;
+    let seen = fs::read(path).unwrap() == expected;
+    drop(mapping);
+    drop_caches();
+    seen && fs::read(path).unwrap() == expected
+}
+
+/// Linux writes FUSE files back by iomap since 6.17, which clears what lies behind the end in the page, while a write of such a file is in the page before it moves the end.
+/// Where files are passed through, none that is read and written is in the page cache.
+fn may_lose_appended(s: &Scratch) -> bool {
+    let release = rustix::system::uname().release().to_string_lossy().into_owned();
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|number| number.parse().unwrap_or(0));
+    let kernel = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    deviates(s, "what_is_appended_to_a_page_that_is_written_back_is_kept")
+        && kernel >= (6, 17)
+        && !passes_through(s)
 }

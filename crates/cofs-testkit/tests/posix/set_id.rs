@@ -10,7 +10,7 @@ use std::{
 };
 
 use crate::{
-    ledger::deviates,
+    ledger::{deviates, passes_through},
     support::{Mapping, Scratch, as_user, errno, scratch, truncate},
     users::{ALICE, BOB, GUESTS, STAFF, mode, owned, root},
 };
@@ -240,11 +240,10 @@ fn what_a_mapping_stores_leaves_the_capabilities() {
 #[test]
 fn roots_write_takes_set_id_bits_with_the_capabilities() {
     let Some(s) = scratch().filter(|_| root()) else { return };
-    let left = match deviates(&s, "roots_write_takes_set_id_bits_with_the_capabilities") {
-        true => 0o755,
-        false => 0o6755,
-    };
+    let deviates = deviates(&s, "roots_write_takes_set_id_bits_with_the_capabilities");
     for size in [SMALL, LARGE] {
+        // A small file is written past the kernel's own removal there, and its capabilities are ours to remove.
+        let left = if deviates && !(size == SMALL && passes_through(&s)) { 0o755 } else { 0o6755 };
         let path = never_opened(&s, &format!("{size}"), size);
         let write = |bits| {
             chmod(&path, bits);

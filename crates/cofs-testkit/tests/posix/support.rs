@@ -226,10 +226,15 @@ pub struct Mapping {
 
 impl Mapping {
     pub fn new(file: impl AsFd, len: usize) -> Self {
+        Self::new_at(file, 0, len)
+    }
+
+    /// From `offset`, which is a page's.
+    pub fn new_at(file: impl AsFd, offset: u64, len: usize) -> Self {
         use rustix::mm::{MapFlags, ProtFlags, mmap};
         let both = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing.
-        let start = unsafe { mmap(std::ptr::null_mut(), len, both, MapFlags::SHARED, file, 0) }.unwrap();
+        let start = unsafe { mmap(std::ptr::null_mut(), len, both, MapFlags::SHARED, file, offset) }.unwrap();
         Self { start: start.cast(), len }
     }
 
