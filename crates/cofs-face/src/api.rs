@@ -172,6 +172,8 @@ pub struct FaceAbilities {
     pub recall: Option<Arc<dyn Recall>>,
     /// A file that is open past the page cache can be mapped all the same ([`DataPath::Direct`], Linux 6.6).
     pub maps_direct: bool,
+    /// What write(2) appends to a page that is written back in the same moment may be lost in the page cache.
+    pub loses_appended: bool,
     /// A `copy_range` that is refused (`NotSupported`) is made by reads and writes.
     pub copies: bool,
 }

@@ -185,9 +185,9 @@ impl<M: MetadataDriver> Cofs<M> {
         self.passthrough().is_some()
     }
 
-    /// Whether all files that have objects are passed through, as far as is known.
-    pub(crate) fn passes_all_large(&self) -> bool {
-        self.has_passthrough() && self.refused_pools.load(Ordering::Relaxed) == 0
+    /// Whether the kernel may lose what is appended through its pages.
+    pub(crate) fn loses_appended(&self) -> bool {
+        self.face.get().is_some_and(|face| face.loses_appended)
     }
 
     /// Whether a file may be open past the page cache, and mapped all the same.

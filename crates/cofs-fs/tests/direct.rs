@@ -175,7 +175,7 @@ fn a_write_takes_the_capabilities_away() {
 /// Which the kernel leaves them there.
 #[test]
 fn a_write_past_the_cache_takes_those_that_the_file_had_before_it_was_opened() {
-    let (world, _kernel) = World::with_passthrough();
+    let world = World { loses_appended: true, ..World::new() };
     let volume = world.mount();
     let capability = XattrName::new(b"security.capability").unwrap();
     for size in [10, INLINE_MAX * 2] {
@@ -281,46 +281,88 @@ fn who_empties_what_another_writes_takes_his_path() {
     assert_eq!(volume.open(ino, OpenFlags { truncate: true, ..RW }).data_path, DataPath::Direct);
 }
 
-/// The kernel may lose what he appends through pages that he has mapped.
+/// Through pages that are mapped.
 #[test]
-fn who_reads_and_writes_a_small_file_goes_past_the_page_cache_where_large_ones_are_passed_through() {
-    let (world, _kernel) = World::with_passthrough();
-    let volume = world.mount_with(FsOptions { atime: AtimeMode::Never, ..FsOptions::default() });
-    let (ino, file) = volume.create("new");
-    assert_eq!(file.data_path, DataPath::Direct);
-    volume.write(ino, file, 0, b"abc");
-    volume.close(ino, file);
-    for flags in [RW, OpenFlags { truncate: true, ..RW }] {
-        let file = volume.open(ino, flags);
-        assert_eq!(file.data_path, DataPath::Direct, "{flags:?}");
+fn where_the_kernel_may_lose_what_is_appended_who_writes_goes_past_its_pages() {
+    let passing = World { loses_appended: true, ..World::with_passthrough().0 };
+    for world in [World { loses_appended: true, ..World::new() }, passing] {
+        let volume = world.mount();
+        let (ino, file) = volume.create("new");
+        assert_eq!(file.data_path, DataPath::Direct);
+        volume.write(ino, file, 0, b"abc");
+        volume.close(ino, file);
+        for flags in [WO, RW, OpenFlags { truncate: true, ..RW }] {
+            let file = volume.open(ino, flags);
+            assert_eq!(file.data_path, DataPath::Direct, "{flags:?}");
+            volume.close(ino, file);
+        }
+        let file = volume.open(ino, RW);
         let joined = [RO, WO, RW].map(|flags| volume.open(ino, flags));
-        assert!(
-            joined.iter().all(|open| open.data_path == DataPath::Direct),
-            "he may have mapped it: {joined:?}"
-        );
+        assert!(joined.iter().all(|open| open.data_path == DataPath::Direct), "he may have mapped it");
         volume.write(ino, file, 0, &pattern(INLINE_MAX * 2, 1));
         let late = volume.open(ino, RW);
-        assert_eq!(late.data_path, DataPath::Direct, "{flags:?}");
+        assert_eq!(late.data_path, DataPath::Direct, "the first open chose the path");
         assert_eq!(volume.contents(ino), pattern(INLINE_MAX * 2, 1));
-        joined.into_iter().chain([file]).for_each(|open| volume.close(ino, open));
-        volume.truncate(ino, 3).unwrap();
-        volume.close(ino, late);
-        assert!(volume.is_inline(ino));
+        joined.into_iter().chain([file, late]).for_each(|open| volume.close(ino, open));
+        for flags in [WO, RW] {
+            let file = volume.open(ino, flags);
+            match world.kernel {
+                Some(_) => assert!(matches!(file.data_path, DataPath::Passthrough(_))),
+                None => assert_eq!(file.data_path, DataPath::Direct, "{flags:?}"),
+            }
+            volume.close(ino, file);
+        }
     }
-    for flags in [RO, WO] {
-        let file = volume.open(ino, flags);
-        assert!(matches!(file.data_path, DataPath::Cached { .. }), "{flags:?}");
-        let joined = volume.open(ino, RW);
-        assert!(matches!(joined.data_path, DataPath::Cached { .. }), "the first open chose the path");
-        volume.close(ino, joined);
+}
+
+#[test]
+fn who_only_reads_what_is_written_past_the_pages_keeps_his_and_each_write_has_them_let_go() {
+    let world = World { loses_appended: true, ..World::new() };
+    let volume = world.mount();
+    for (round, flags) in [WO, RW].into_iter().enumerate() {
+        let (ino, file) = volume.create(&round.to_string());
+        volume.write(ino, file, 0, &pattern(8, 1));
         volume.close(ino, file);
+        let reader = volume.open(ino, RO);
+        assert!(matches!(reader.data_path, DataPath::Cached { .. }));
+        volume.bring_page(ino, reader);
+        let writer = volume.open(ino, flags);
+        assert_eq!(writer.data_path, DataPath::Direct, "{flags:?}");
+        world.recalls.0.lock().clear();
+        world.recalls.2.store(true, Ordering::Relaxed);
+        volume.write(ino, writer, 0, b"abcd");
+        assert_eq!(*world.recalls.0.lock(), [ino], "{flags:?}");
+        // Another who joins may have mapped what the reader has brought.
+        let other = volume.open(ino, RW);
+        assert_eq!(other.data_path, DataPath::Direct);
+        let mut page = pattern(8, 1);
+        page[6] = b'6';
+        let from_cache = WriteFlags { from_cache: true, ..WriteFlags::default() };
+        run(volume.fs.write(ino, other.handle, 0, &page, from_cache)).unwrap();
+        assert_eq!(volume.contents(ino), [b"abcd", &page[4..]].concat(), "{flags:?}");
+        world.recalls.2.store(false, Ordering::Relaxed);
+        [reader, writer, other].into_iter().for_each(|open| volume.close(ino, open));
+        let unseen = volume.open(ino, OpenFlags { no_atime: true, ..RO });
+        assert_eq!(unseen.data_path, DataPath::Cached { keep_cache: false }, "pages that were brought go");
+        volume.close(ino, unseen);
     }
+}
+
+#[test]
+fn beside_who_writes_through_pages_nobody_goes_past_them() {
+    let world = World { loses_appended: true, ..World::new() };
+    let volume = world.mount_with(FsOptions { atime: AtimeMode::Never, ..FsOptions::default() });
+    let (ino, file) = volume.create_in(InodeId::ROOT, "new", WO);
+    for (flags, opened) in [WO, RW].map(|flags| (flags, volume.open(ino, flags))) {
+        assert!(matches!(opened.data_path, DataPath::Cached { .. }), "{flags:?}");
+    }
+    volume.close(ino, file);
 }
 
 /// One opener maps the file and writes it, too.
 #[test]
 fn stores_of_who_writes_himself_past_the_cache_are_kept() {
-    let (world, _kernel) = World::with_passthrough();
+    let world = World { loses_appended: true, ..World::new() };
     let volume = world.mount();
     let recalls = || std::mem::take(&mut *world.recalls.0.lock());
     let (ino, file) = volume.create("new");
@@ -354,21 +396,4 @@ fn who_joins_may_change_pages_that_are_there() {
     let flags = WriteFlags { from_cache: true, ..WriteFlags::default() };
     run(volume.fs.write(ino, mapped.handle, 0, b"abcxef", flags)).unwrap();
     assert_eq!(volume.contents(ino), b"ABCxef");
-}
-
-#[test]
-fn a_pool_that_cannot_be_passed_through_keeps_the_page_cache_for_who_reads_and_writes() {
-    let (world, kernel) = World::with_passthrough();
-    let volume = world.mount();
-    *kernel.refuse.lock() = Some(95);
-    let (ino, file) = volume.create("large");
-    assert_eq!(file.data_path, DataPath::Direct, "nothing is known yet");
-    volume.write(ino, file, 0, &pattern(INLINE_MAX * 2, 1));
-    volume.close(ino, file);
-    let file = volume.open(ino, RW);
-    assert!(matches!(file.data_path, DataPath::Cached { .. }));
-    volume.close(ino, file);
-    let (ino, file) = volume.create("small");
-    assert!(matches!(file.data_path, DataPath::Cached { .. }));
-    volume.close(ino, file);
 }

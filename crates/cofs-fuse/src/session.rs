@@ -148,6 +148,7 @@ impl<F: FileSystem> Session<F> {
             recall: Some(self.notifier.clone() as Arc<dyn Recall>),
             // Which files are open past the cache, only this process would know.
             maps_direct: self.settled.has(init::DIRECT_IO_ALLOW_MMAP) && !self.survives,
+            loses_appended: clears_behind_the_end(&rustix::system::uname().release().to_string_lossy()),
             // The kernel makes it.
             copies: true,
         }
@@ -202,6 +203,32 @@ impl<F: FileSystem> Session<F> {
             stacking,
             polling,
             transfer_bytes: self.settled.transfer_bytes,
+        }
+    }
+}
+/// Whether a kernel of this release writes FUSE files back by iomap, which clears a page behind the file's end; a write that appends is in the page, unlocked, before
+/// it moves the end. That came with 6.17; seen on 6.18, and not on 5.10 to 6.12 (the POSIX case `what_is_appended_to_a_page_that_is_written_back_is_kept`).
+fn clears_behind_the_end(release: &str) -> bool {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|number| number.parse().unwrap_or(0));
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= (6, 17)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernels_that_lose_what_is_appended_are_known_by_their_release() {
+        for (release, loses) in [
+            ("5.10.0-32-amd64", false),
+            ("6.6.87", false),
+            ("6.16.12+deb14", false),
+            ("6.17.0-rc1", true),
+            ("6.18.44-fc-v782", true),
+            ("7.0", true),
+            ("", false),
+        ] {
+            assert_eq!(clears_behind_the_end(release), loses, "{release}");
         }
     }
 }

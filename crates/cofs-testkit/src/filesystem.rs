@@ -95,7 +95,13 @@ fn open_volume(
     let metadata = LocalDriver::open(Arc::<MemoryEngine>::clone(engine), Arc::<OpenTable>::clone(&opens))?;
     let fs = Cofs::open(VolumeParts { metadata, placement, opens, options: FsOptions::default() })?;
     let passthrough = backing.map(|b| Arc::<Backing>::clone(b) as Arc<dyn Passthrough>);
-    fs.attach(FaceAbilities { passthrough, recall: None, maps_direct: true, copies: false });
+    fs.attach(FaceAbilities {
+        passthrough,
+        recall: None,
+        maps_direct: true,
+        loses_appended: true,
+        copies: false,
+    });
     Ok(fs)
 }
 

@@ -151,12 +151,12 @@ impl<M: MetadataDriver> Cofs<M> {
         }
     }
 
-    /// Whether the first to open a small file goes past the page cache:
-    /// - if it is empty and he only writes. Its pages would be read by nobody: the next open must see its read (relatime), and drops them. Without them each
-    ///   write is one copy less, and the kernel does not ask for the file's capabilities before the first ([`Cofs::drop_capabilities`]). Where no read is
-    ///   to be seen (noatime), the pages stay and answer the first one;
-    /// - if he reads and writes, and large files are passed through. What he appends to a page that is written back for a mapping in that moment
-    ///   the kernel may lose (Linux 6.17 and later). Without passthrough large files, too, would be read without a cache: there it is left (ADR-0012).
+    /// Whether one who has just opened a file that is not passed through, and `is_empty` for certain, goes past the page cache. Who writes does:
+    /// - where the kernel may lose what he appends through its pages (Linux 6.17 and later, ADR-0012). Those who only read and were there before keep
+    ///   theirs, of which each write has them let go;
+    /// - and the first, if the file is empty and he only writes. Its pages would be read by nobody: the next open must see its read (relatime), and drops them.
+    ///   Without them each write is one copy less, and the kernel does not ask for the file's capabilities before the first
+    ///   ([`Cofs::drop_capabilities`]). Where no read is to be seen (noatime), the pages stay and answer the first one.
     pub(crate) fn choose_direct(
         &self,
         inode: &OpenInode,
@@ -164,16 +164,17 @@ impl<M: MetadataDriver> Cofs<M> {
         flags: &OpenFlags,
         is_empty: bool,
     ) {
-        if state.opens > 1 {
-            // Whose path is chosen.
+        if !flags.access.writes() || state.direct || state.passthrough || !self.maps_direct() {
             return;
         }
-        let past_pages = match (flags.access.reads(), flags.access.writes()) {
-            (false, true) => is_empty && self.options.atime.sees_reads(),
-            (true, true) => self.passes_all_large(),
-            (_, false) => false,
-        };
-        state.direct = past_pages && !state.passthrough && self.maps_direct();
+        let only_fills = is_empty && !flags.access.reads();
+        if state.opens == 1 {
+            state.direct = if only_fills { self.options.atime.sees_reads() } else { self.loses_appended() };
+        } else if state.writers == 1 && self.loses_appended() {
+            state.direct = true;
+            state.may_map = true;
+            inode.may_be_mapped(Mapped::ForStores);
+        }
         if state.direct && !is_empty {
             // It may have had some before.
             inode.set_capable(true);
@@ -206,8 +207,11 @@ impl<M: MetadataDriver> Cofs<M> {
     fn opened_direct(&self, inode: &OpenInode, state: &State, flags: &OpenFlags) -> DataPath {
         if state.opens == 1 {
             inode.is_unmapped();
-        } else if flags.access.reads() && flags.access.writes() && inode.perhaps_mapped(Mapped::ForReads) {
-            inode.may_be_mapped(Mapped::ForStores);
+        } else if inode.perhaps_mapped(Mapped::ForReads) {
+            self.stale_pages.note_for_certain(inode.ino);
+            if flags.access.reads() && flags.access.writes() {
+                inode.may_be_mapped(Mapped::ForStores);
+            }
         }
         DataPath::Direct
     }

@@ -102,9 +102,7 @@ impl<M: MetadataDriver> Cofs<M> {
                 }
             }
         }
-        if state.layout == Layout::Inline {
-            self.choose_direct(inode, &mut state, flags, flags.truncate);
-        }
+        self.choose_direct(inode, &mut state, flags, flags.truncate);
         state.is_opened(flags);
         let opened = self.opened(inode, &state, &node, flags);
         Ok((opened, state.passthrough && writer, drops))

@@ -116,6 +116,7 @@ pub struct World {
     pub kernel: Option<Arc<FakeKernel>>,
     pub recalls: Arc<Recalls>,
     pub maps_direct: bool,
+    pub loses_appended: bool,
     pub copies: bool,
     pub boot: AtomicU64,
 }
@@ -137,6 +138,7 @@ impl World {
             kernel: None,
             recalls,
             maps_direct: true,
+            loses_appended: false,
             copies: false,
             boot: AtomicU64::new(1),
         };
@@ -185,8 +187,8 @@ impl World {
         let fs = Cofs::open(parts).unwrap();
         let passthrough = self.kernel.clone().map(|kernel| kernel as Arc<dyn Passthrough>);
         let recall = Some(Arc::clone(&self.recalls) as Arc<dyn Recall>);
-        let &Self { maps_direct, copies, .. } = self;
-        fs.attach(FaceAbilities { passthrough, recall, maps_direct, copies });
+        let &Self { maps_direct, loses_appended, copies, .. } = self;
+        fs.attach(FaceAbilities { passthrough, recall, maps_direct, loses_appended, copies });
         Volume { fs, placement, pool: Arc::clone(&self.pool) }
     }
 }

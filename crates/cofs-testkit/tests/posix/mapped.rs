@@ -9,10 +9,7 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use crate::{
-    ledger::{deviates, passes_through},
-    support::{Mapping, Scratch, drop_caches, pattern, scratch},
-};
+use crate::support::{Mapping, drop_caches, pattern, scratch};
 
 fn open(path: &Path) -> File {
     OpenOptions::new().read(true).write(true).open(path).unwrap()
@@ -289,7 +286,7 @@ fn what_is_appended_to_a_page_that_is_written_back_is_kept() {
             ended.store(true, Ordering::Relaxed);
             lost
         });
-        assert_eq!(lost > 0, may_lose_appended(&s), "{size}: {lost} of {FILES} files have lost bytes");
+        assert_eq!(lost, 0, "{size}: of {FILES} files");
     }
 }
 
@@ -309,15 +306,4 @@ fn append_beside_stores(path: &Path, file: &File) -> bool {
     drop(mapping);
     drop_caches();
     seen && fs::read(path).unwrap() == expected
-}
-
-/// Linux writes FUSE files back by iomap since 6.17, which clears what lies behind the end in the page, while a write of such a file is in the page before it moves the end.
-/// Where files are passed through, none that is read and written is in the page cache.
-fn may_lose_appended(s: &Scratch) -> bool {
-    let release = rustix::system::uname().release().to_string_lossy().into_owned();
-    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|number| number.parse().unwrap_or(0));
-    let kernel = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
-    deviates(s, "what_is_appended_to_a_page_that_is_written_back_is_kept")
-        && kernel >= (6, 17)
-        && !passes_through(s)
 }

@@ -10,7 +10,7 @@ use std::{
 };
 
 use crate::{
-    ledger::{deviates, passes_through},
+    ledger::{deviates, is_written_past_pages},
     support::{Mapping, Scratch, as_user, errno, scratch, truncate},
     users::{ALICE, BOB, GUESTS, STAFF, mode, owned, root},
 };
@@ -242,8 +242,8 @@ fn roots_write_takes_set_id_bits_with_the_capabilities() {
     let Some(s) = scratch().filter(|_| root()) else { return };
     let deviates = deviates(&s, "roots_write_takes_set_id_bits_with_the_capabilities");
     for size in [SMALL, LARGE] {
-        // A small file is written past the kernel's own removal there, and its capabilities are ours to remove.
-        let left = if deviates && !(size == SMALL && passes_through(&s)) { 0o755 } else { 0o6755 };
+        // Past the pages it is past the kernel's own removal, and the capabilities are ours to remove.
+        let left = if deviates && !is_written_past_pages(&s, size == LARGE) { 0o755 } else { 0o6755 };
         let path = never_opened(&s, &format!("{size}"), size);
         let write = |bits| {
             chmod(&path, bits);
