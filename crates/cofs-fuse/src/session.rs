@@ -207,7 +207,7 @@ impl<F: FileSystem> Session<F> {
     }
 }
 /// Whether a kernel of this release writes FUSE files back by iomap, which clears a page behind the file's end; a write that appends is in the page, unlocked, before
-/// it moves the end. That came with 6.17; seen on 6.18, and not on 5.10 to 6.12 (the POSIX case `what_is_appended_to_a_page_that_is_written_back_is_kept`).
+/// it moves the end. That came with 6.17; seen on 6.18, and not on 5.10 (the POSIX case `what_is_appended_to_a_page_that_is_written_back_is_kept`).
 fn clears_behind_the_end(release: &str) -> bool {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|number| number.parse().unwrap_or(0));
     (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= (6, 17)
