@@ -45,7 +45,7 @@ impl<M: MetadataDriver> Cofs<M> {
 
     /// Whether one who may map a file now joins others who only write it, past the page cache. (A mapping of theirs would keep the kernel from passthrough.)
     pub(crate) fn is_to_be_shared(&self, state: &State, flags: &OpenFlags) -> bool {
-        state.opens > 0 && state.direct && !state.may_map && flags.access.reads() && self.has_passthrough()
+        state.opens > 0 && state.direct && !state.read && flags.access.reads() && self.has_passthrough()
     }
 
     /// Has both meet in the object: the writes that go past the page cache and what a mapping changes in the same page are not kept together by the

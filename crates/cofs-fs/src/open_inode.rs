@@ -59,8 +59,8 @@ pub(crate) struct State {
     pub(crate) passthrough: bool,
     /// Through the daemon past the kernel's page cache. Never with `passthrough`.
     pub(crate) direct: bool,
-    /// Somebody who opened it so since the first present open may map it.
-    pub(crate) may_map: bool,
+    /// Somebody has had it open for reading since the first present open: he may have mapped it.
+    pub(crate) read: bool,
     pub(crate) writing: Option<Writing>,
     /// It has been in the open-for-writing set since the first present open.
     pub(crate) wrote: bool,
@@ -69,7 +69,7 @@ pub(crate) struct State {
     /// It has set-user-id or set-group-id.
     pub(crate) set_id: bool,
     pub(crate) born: Option<Born>,
-    /// Somebody has had it open for reading and writing since the first present open: he may have mapped it.
+    /// Somebody has had it open for reading and writing since the first present open: he may have mapped it for stores.
     pub(crate) both: bool,
     /// Space beyond the end was asked for: moving the file inline would lose it.
     pub(crate) preallocated: bool,
@@ -88,7 +88,7 @@ impl State {
     /// By one more, whose path is chosen.
     pub(crate) fn is_opened(&mut self, flags: &OpenFlags) {
         self.both |= flags.access.writes() && flags.access.reads();
-        self.may_map |= self.direct && flags.access.reads();
+        self.read |= flags.access.reads();
         self.execs += u32::from(flags.exec);
     }
 

@@ -172,7 +172,6 @@ impl<M: MetadataDriver> Cofs<M> {
             state.direct = if only_fills { self.options.atime.sees_reads() } else { self.loses_appended() };
         } else if state.writers == 1 && self.loses_appended() {
             state.direct = true;
-            state.may_map = true;
             inode.may_be_mapped(Mapped::ForStores);
         }
         if state.direct && !is_empty {

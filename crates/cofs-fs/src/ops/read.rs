@@ -9,7 +9,7 @@ use cofs_wait::here_or_waiting;
 use crate::{
     AtimeMode, Cofs, HandleId, blocking,
     handle::Handle,
-    open_inode::{Mapped, OpenInode},
+    open_inode::{Mapped, OpenInode, State},
     open_object::OpenObject,
 };
 
@@ -27,22 +27,9 @@ impl<M: MetadataDriver> Cofs<M> {
         for_cache: bool,
     ) -> FsResult<usize> {
         let inode = self.opened_by(ino, handle).await?;
-        if for_cache {
-            self.page_is_brought(&inode).await;
-        }
-        let (count, seen) = here_or_waiting!(self.read_seeing(&inode, offset, into))?;
+        let (count, seen) = here_or_waiting!(self.read_seeing(&inode, offset, into, for_cache))?;
         self.was_read(&inode, handle, count as u64, seen).await;
         Ok(count)
-    }
-
-    /// Before it is read: a write that comes past it finds out, or is before it.
-    async fn page_is_brought(&self, inode: &OpenInode) {
-        let state = inode.shared().await;
-        let how = if state.both { Mapped::ForStores } else { Mapped::ForReads };
-        if state.direct && !inode.perhaps_mapped(how) {
-            inode.may_be_mapped(how);
-            self.stale_pages.note_for_certain(inode.ino);
-        }
     }
 
     /// So many bytes were read by `handle`, who may have `seen` the file's attributes: records that, where it is due.
@@ -60,7 +47,7 @@ impl<M: MetadataDriver> Cofs<M> {
 
     /// Reads from a file that the caller has open.
     pub(crate) async fn read_open(&self, inode: &OpenInode, offset: u64, into: &mut [u8]) -> FsResult<usize> {
-        self.read_seeing(inode, offset, into).await.map(|(count, _)| count)
+        self.read_seeing(inode, offset, into, false).await.map(|(count, _)| count)
     }
 
     /// The same; tells the file's attributes besides, if that took them.
@@ -69,9 +56,13 @@ impl<M: MetadataDriver> Cofs<M> {
         inode: &OpenInode,
         offset: u64,
         into: &mut [u8],
+        for_cache: bool,
     ) -> FsResult<(usize, Option<Attributes>)> {
         let object = {
             let state = inode.shared().await;
+            if for_cache && state.direct {
+                self.page_is_brought(inode, &state);
+            }
             match state.layout {
                 Layout::Inline => {
                     let (count, node) = self.metadata.inline_read(inode.ino, offset, into).await?.value;
@@ -84,6 +75,15 @@ impl<M: MetadataDriver> Cofs<M> {
             blocking().await;
         }
         Ok((object.file.read_at(into, offset)?, None))
+    }
+
+    /// Of a file that is open past the page cache, for a mapping; before it is read, so that a write which is not in it finds out.
+    fn page_is_brought(&self, inode: &OpenInode, state: &State) {
+        let how = if state.both { Mapped::ForStores } else { Mapped::ForReads };
+        if !inode.perhaps_mapped(how) {
+            inode.may_be_mapped(how);
+            self.stale_pages.note_for_certain(inode.ino);
+        }
     }
 
     /// The object of an open file, if it has one.

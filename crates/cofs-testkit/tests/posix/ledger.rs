@@ -23,10 +23,7 @@ pub fn deviates(s: &Scratch, case: &str) -> bool {
 /// Whether a file of this mount is written past the kernel's page cache: by kernels that lose what is appended through it (since Linux 6.17), but for large ones that are
 /// passed through.
 pub fn is_written_past_pages(s: &Scratch, large: bool) -> bool {
-    let release = rustix::system::uname().release().to_string_lossy().into_owned();
-    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|number| number.parse().unwrap_or(0));
-    let kernel = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
-    kernel >= (6, 17) && !(large && passes_through(s))
+    cofs_testkit::machine::running() >= (6, 17) && !(large && passes_through(s))
 }
 
 /// Whether the mount passes large files through.

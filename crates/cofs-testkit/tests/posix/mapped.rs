@@ -265,24 +265,25 @@ fn what_is_appended_to_a_page_that_is_written_back_is_kept() {
         let ended = AtomicBool::new(false);
         let lost = std::thread::scope(|threads| {
             threads.spawn(|| {
-                let top = File::open(s.top()).unwrap();
-                while !ended.load(Ordering::Relaxed) {
+                let (top, begin) = (File::open(s.top()).unwrap(), Instant::now());
+                // Where a file fails, nobody says that it is over.
+                while !ended.load(Ordering::Relaxed) && begin.elapsed() < Duration::from_secs(60) {
                     rustix::fs::syncfs(&top).unwrap();
                 }
             });
-            let lost = (0..FILES).filter(|number| {
+            let lost = |number: &usize| {
                 let path = s.path(format!("{size}.{number}"));
                 let mut open = OpenOptions::new();
                 let mut file = open.read(true).write(true).create(true).truncate(false).open(&path).unwrap();
                 file.write_all_at(&vec![b'a'; size], 0).unwrap();
-                if number % 2 == 0 {
+                if number.is_multiple_of(2) {
                     // No longer the open that it was created by.
                     drop(file);
                     file = open.open(&path).unwrap();
                 }
                 !append_beside_stores(&path, &file)
-            });
-            let lost = lost.count();
+            };
+            let lost = (0..FILES).filter(lost).count();
             ended.store(true, Ordering::Relaxed);
             lost
         });
