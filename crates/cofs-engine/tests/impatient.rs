@@ -1,12 +1,14 @@
 //! Who is impatient gets what is in memory, and an error for the rest.
 
 mod common;
+#[path = "../../cofs-wait/tests/pages/mod.rs"]
+mod pages;
 
 use std::{
     collections::BTreeSet,
     ffi::OsString,
     fs::File,
-    io::{IoSliceMut, Read, Write},
+    io::Read,
     ops::ControlFlow,
     path::Path,
     pin::pin,
@@ -18,30 +20,9 @@ use std::{
 use cofs_engine::{Change, EmbeddedEngine, EmbeddedOptions, Engine, EngineError};
 use cofs_wait::{BlockingThread, unless_it_waits};
 use common::{MEMORY_BYTES, changes, commit};
-use rustix::{
-    fs::{Advice, fadvise},
-    io::{Errno, ReadWriteFlags, preadv2},
-};
+use pages::{file_system_tells, let_go};
 
 const VALUES: u64 = 4000;
-
-/// Whether the file system at hand lets go of pages and says what is not in memory. (A tmpfs has nothing else; others do not know.)
-fn file_system_tells(directory: &Path) -> bool {
-    let mut file = tempfile::tempfile_in(directory).unwrap();
-    file.write_all(&[1; 1 << 20]).unwrap();
-    file.sync_all().unwrap();
-    fadvise(&file, 0, None, Advice::DontNeed).unwrap();
-    let mut bytes = [0; 16];
-    let into = &mut [IoSliceMut::new(&mut bytes)];
-    let tells = preadv2(&file, into, 1 << 19, ReadWriteFlags::NOWAIT) == Err(Errno::AGAIN);
-    if !tells {
-        eprintln!(
-            "not tried: the file system of {} does not tell what must be waited for",
-            directory.display()
-        );
-    }
-    tells
-}
 
 fn open(directory: &Path) -> EmbeddedEngine {
     let options = EmbeddedOptions { create: true, ..EmbeddedOptions::new(directory, MEMORY_BYTES) };
@@ -62,24 +43,39 @@ fn tables(directory: &Path) -> BTreeSet<OsString> {
     names.filter(|name| Path::new(name).extension().is_some_and(|extension| extension == "sst")).collect()
 }
 
-/// A store of some MiB of which nothing but what an open needs is in memory, the kernel's included.
-fn cold(directory: &Path) -> EmbeddedEngine {
-    let engine = open(directory);
+/// A store of some MiB of which nothing but what an open needs is in memory, the kernel's included; and whether the file system at hand can
+/// do that.
+fn cold(directory: &Path) -> (EmbeddedEngine, bool) {
+    // So much that few tables are made: they are not merged, which would bring their pages back at any time.
+    let open = || {
+        let options = EmbeddedOptions { create: true, ..EmbeddedOptions::new(directory, 8 * MEMORY_BYTES) };
+        EmbeddedEngine::open(&options).unwrap()
+    };
+    // Behind all that the tests ask for: whoever looks for one begins to read what follows, and nothing else.
+    let marker = |number| key(VALUES * 10 + number);
+    let engine = open();
     for number in 0..VALUES {
         commit(&engine, &changes(vec![Change::put(key(number), value(number))]));
-    }
-    drop(engine);
-    drop(open(directory)); // what was in the journal goes down
-    let engine = open(directory);
-    for entry in std::fs::read_dir(directory).unwrap() {
-        // One that is needed no more may just be going.
-        let Ok(file) = File::open(entry.unwrap().path()) else { continue };
-        if file.metadata().unwrap().is_file() {
-            file.sync_all().unwrap();
-            fadvise(&file, 0, None, Advice::DontNeed).unwrap();
+        if number % 100 == 0 {
+            commit(&engine, &changes(vec![Change::put(marker(number), value(number))]));
         }
     }
-    engine
+    drop(engine);
+    let tells = file_system_tells(directory);
+    let until = Instant::now() + Duration::from_secs(60);
+    loop {
+        // What an engine finds in its journal goes down, but is in its memory then; the next one has it no more.
+        let engine = open();
+        if !tells {
+            return (engine, false);
+        }
+        tables(directory).iter().for_each(|table| let_go(&File::open(directory.join(table)).unwrap()));
+        if (0..VALUES).step_by(100).all(|number| impatiently(|| engine.get(&marker(number))).is_none()) {
+            return (engine, true);
+        }
+        assert!(Instant::now() < until, "it does not go down");
+        sleep(Duration::from_millis(5));
+    }
 }
 
 /// As a worker asks: `None`, it would have to wait.
@@ -102,10 +98,7 @@ fn scanned(engine: &EmbeddedEngine, from: u64, count: usize) -> Result<Vec<Vec<u
 #[test]
 fn what_the_disk_has_alone_is_refused_and_what_the_page_cache_has_is_given() {
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    if !file_system_tells(directory.path()) {
-        return;
-    }
-    let engine = cold(directory.path());
+    let (engine, true) = cold(directory.path()) else { return };
     // Far apart: the kernel reads ahead.
     let [one, two, three, four] = [400, 1400, 2400, 3400];
     let keys = [key(two), key(two + 1)];
@@ -145,7 +138,7 @@ fn what_the_disk_has_alone_is_refused_and_what_the_page_cache_has_is_given() {
 #[test]
 fn reads_change_no_access_times_below() {
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let engine = cold(directory.path());
+    let (engine, _) = cold(directory.path());
     // Those that there are now: compaction may just be taking some away, and makes others.
     let files = std::fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().path());
     let tables = files.filter(|path| path.extension().is_some_and(|extension| extension == "sst"));
@@ -172,21 +165,20 @@ fn reads_change_no_access_times_below() {
 #[test]
 fn what_was_committed_just_now_is_given_and_commits_go_on_behind_a_refusal() {
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let tells = file_system_tells(directory.path());
-    let engine = cold(directory.path());
+    let (engine, tells) = cold(directory.path());
     commit(&engine, &changes(vec![Change::put(key(7), value(70))]));
     assert_eq!(impatiently(|| engine.get(&key(7))).flatten().as_deref(), Some(&value(70)[..]));
     if tells {
-        assert_eq!(impatiently(|| engine.get(&key(3000))), None);
+        assert_eq!(impatiently(|| engine.get(&key(3400))), None);
     }
-    commit(&engine, &changes(vec![Change::put(key(3000), value(1))]));
-    assert_eq!(impatiently(|| engine.get(&key(3000))).flatten().as_deref(), Some(&value(1)[..]));
+    commit(&engine, &changes(vec![Change::put(key(3400), value(1))]));
+    assert_eq!(impatiently(|| engine.get(&key(3400))).flatten().as_deref(), Some(&value(1)[..]));
     drop(engine);
     let engine = open(directory.path());
     for number in 0..VALUES {
         let expected = value(match number {
             7 => 70,
-            3000 => 1,
+            3400 => 1,
             other => other,
         });
         assert_eq!(engine.get(&key(number)).unwrap().as_deref(), Some(&expected[..]), "{number}");
@@ -265,10 +257,7 @@ fn many_removed_keys_are_passed_over_for_who_has_patience() {
 #[test]
 fn a_scan_that_breaks_off_has_not_gone_past_what_it_could_not_read() {
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    if !file_system_tells(directory.path()) {
-        return;
-    }
-    let engine = cold(directory.path());
+    let (engine, true) = cold(directory.path()) else { return };
     // In memory, behind what the disk has alone.
     let later = (2410..2420).map(|number| Change::put(key(number), value(1)));
     commit(&engine, &changes(later.collect()));

@@ -1,10 +1,11 @@
 //! Pools over a network: who need not wait for them does not, and who is killed can be let go.
 
 mod common;
+#[path = "../../cofs-wait/tests/pages/mod.rs"]
+mod pages;
 
 use std::{
     fs::File,
-    io::IoSliceMut,
     pin::pin,
     sync::Arc,
     task::{Context as Polling, Poll, Waker},
@@ -16,10 +17,7 @@ use cofs_fs::{FileSystem, FsOptions, ListOf, run};
 use cofs_placement::{Fault, Operation};
 use cofs_types::{FallocateMode, FsResult, InodeId, OpenFlags};
 use common::*;
-use rustix::{
-    fs::{Advice, fadvise},
-    io::{Errno, ReadWriteFlags, preadv2},
-};
+use pages::{file_system_tells, let_go};
 
 /// Polls once, as a worker does, while each call below fails; then lets the operation come to its end.
 fn begins_without_the_pool<T>(world: &World, what: &str, operation: impl Future<Output = FsResult<T>>) -> T {
@@ -170,25 +168,14 @@ fn who_makes_a_file_does_not_wait_for_a_pool_that_begins_to_hang() {
     volume.detach();
 }
 
-/// Asked of a file of its own: whoever is told to wait has the bytes read meanwhile.
-fn file_system_tells() -> bool {
-    let mut file = tempfile::tempfile().unwrap();
-    std::io::Write::write_all(&mut file, &[1; 1 << 16]).unwrap();
-    file.sync_all().unwrap();
-    fadvise(&file, 0, None, Advice::DontNeed).unwrap();
-    let mut some = [0; 16];
-    let into = &mut [IoSliceMut::new(&mut some)];
-    preadv2(&file, into, 0, ReadWriteFlags::NOWAIT) == Err(Errno::AGAIN)
-}
-
 /// A file that grew and ended small goes back into the metadata at its last close, which reads it.
 #[test]
 fn who_closes_what_ended_small_does_not_wait_for_its_bytes() {
     const SMALL: usize = 1000;
     let world = World::new();
     let volume = world.mount();
-    if !file_system_tells() {
-        return eprintln!("not tried: this file system does not tell what must be waited for");
+    if !file_system_tells(world.pool.path()) {
+        return;
     }
     for on_the_disk in [false, true] {
         let (ino, file) = volume.create(if on_the_disk { "cold" } else { "warm" });
@@ -197,8 +184,7 @@ fn who_closes_what_ended_small_does_not_wait_for_its_bytes() {
         volume.truncate(ino, SMALL as u64).unwrap();
         let object = File::open(volume.object_path(ino)).unwrap();
         if on_the_disk {
-            object.sync_all().unwrap();
-            fadvise(&object, 0, None, Advice::DontNeed).unwrap();
+            let_go(&object);
         }
         let mut close = pin!(volume.fs.release(ino, file.handle));
         let polled = close.as_mut().poll(&mut Polling::from_waker(Waker::noop()));

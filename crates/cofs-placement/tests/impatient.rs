@@ -1,10 +1,10 @@
 //! Who is impatient gets what is in memory, and an error for the rest.
 
 mod common;
+#[path = "../../cofs-wait/tests/pages/mod.rs"]
+mod pages;
 
 use std::{
-    io::{IoSliceMut, Write},
-    path::Path,
     pin::pin,
     task::{Context, Poll, Waker},
 };
@@ -13,28 +13,7 @@ use cofs_placement::{Fault, Operation, PoolHealth};
 use cofs_types::{FsResult, limits::POOL_PROBE_INTERVAL};
 use cofs_wait::unless_it_waits;
 use common::{EIO, ENOENT, World, ino};
-use rustix::{
-    fs::{Advice, fadvise},
-    io::{Errno, ReadWriteFlags, preadv2},
-};
-
-/// Whether the file system at hand lets go of pages and says what is not in memory. (A tmpfs has nothing else; others do not know.)
-fn file_system_tells(directory: &Path) -> bool {
-    let mut file = tempfile::tempfile_in(directory).unwrap();
-    file.write_all(&[1; 1 << 20]).unwrap();
-    file.sync_all().unwrap();
-    fadvise(&file, 0, None, Advice::DontNeed).unwrap();
-    let mut bytes = [0; 16];
-    let into = &mut [IoSliceMut::new(&mut bytes)];
-    let tells = preadv2(&file, into, 1 << 19, ReadWriteFlags::NOWAIT) == Err(Errno::AGAIN);
-    if !tells {
-        eprintln!(
-            "not tried: the file system of {} does not tell what must be waited for",
-            directory.display()
-        );
-    }
-    tells
-}
+use pages::{file_system_tells, let_go};
 
 /// As a worker asks: `None`, it would have to wait.
 fn impatiently<T>(ask: impl FnOnce() -> FsResult<T>) -> Option<T> {
@@ -56,7 +35,7 @@ fn bytes_that_the_disk_has_alone_are_refused() {
     taken.file.write_all_at(&[7; 4 * MIB], 0).unwrap();
     taken.file.sync(false).unwrap();
     let object = impatiently(|| placement.open_object(taken.id, true)).expect("its name was just made");
-    fadvise(object.file(), 0, None, Advice::DontNeed).unwrap();
+    let_go(object.file());
     let mut bytes = vec![0; 4096];
     assert_eq!(impatiently(|| object.read_at(&mut bytes, 2 * MIB as u64)), None);
     // A part of it in memory is not enough.
@@ -107,7 +86,7 @@ fn who_is_not_refused_gets_all_that_he_asked_for() {
     let object = impatiently(|| placement.open_object(taken.id, true)).expect("its name was just made");
     let mut refused = 0;
     for (there, asked) in (0..PAGES).flat_map(|there| [1, 2, 3, 9].map(|after| (there, there + after))) {
-        fadvise(object.file(), 0, None, Advice::DontNeed).unwrap();
+        let_go(object.file());
         let mut bytes = [0; PAGE];
         object.read_at(&mut bytes, (there * PAGE) as u64).unwrap();
         let end = asked >= PAGES;
