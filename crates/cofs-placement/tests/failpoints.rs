@@ -87,7 +87,7 @@ fn a_death_at_each_failpoint_loses_nothing_and_no_number_is_used_twice() {
     if let Ok(child) = std::env::var(CHILD) {
         let (directory, failpoint) = child.split_once('|').unwrap();
         let (name, nth) = failpoint.split_once(' ').unwrap();
-        assert!(cofs_types::arm_failpoint(name, nth.parse().unwrap()));
+        assert!(cofs_types::arm_failpoint(name, nth.parse().unwrap(), || std::process::abort()));
         let config = config(directory.into());
         return work(&config).unwrap();
     }

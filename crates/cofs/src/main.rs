@@ -138,23 +138,32 @@ fn start_log(filter: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// `COFS_FAILPOINT=name[:nth]`: crash tests end the process at a named place.
+/// `COFS_FAILPOINT=name[:nth[:stop]]`: crash tests end the process at a named place, or have it stopped there.
 fn arm_failpoint() -> Result<(), Failure> {
     let Some(armed) = std::env::var_os("COFS_FAILPOINT") else { return Ok(()) };
     // What is no text names no place, and is told as far as it can be shown.
     let armed = armed.to_string_lossy();
-    let (name, nth) = match armed.split_once(':') {
+    let (place, act): (_, fn()) = match armed.strip_suffix(":stop") {
+        Some(place) => (place, stop),
+        None => (&*armed, || std::process::abort()),
+    };
+    let (name, nth) = match place.split_once(':') {
         Some((name, nth)) => (name, nth.parse().ok()),
-        None => (&*armed, Some(1)),
+        None => (place, Some(1)),
     };
     let nth = nth.filter(|nth| *nth > 0 && !name.is_empty()).ok_or_else(|| {
         Failure::usage(format!("COFS_FAILPOINT=`{armed}` is malformed"))
-            .next("write NAME or NAME:NTH, or unset it")
+            .next("write NAME, NAME:NTH or NAME:NTH:stop, or unset it")
     })?;
     if !failpoints::is_known(name) {
         return Err(Failure::usage(format!("COFS_FAILPOINT: there is no place `{name}`"))
             .next(format!("{}; or unset it", failpoints::near(name))));
     }
-    cofs_types::arm_failpoint(name, nth);
+    cofs_types::arm_failpoint(name, nth, act);
     Ok(())
+}
+
+/// Until somebody has it go on.
+fn stop() {
+    let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::STOP);
 }

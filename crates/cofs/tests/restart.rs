@@ -18,7 +18,7 @@ use std::{
 
 use common::{
     Foreground, Mounted, cofs, format,
-    lives::{A_LIFE, MountTable, foreground_with, is_alive, kill, pid, status},
+    lives::{A_LIFE, child_of, foreground_with, is_alive, is_stopped, kill, pid, status},
     path_str, run, scratch, unwatched, uring_can_be_had, wait_for,
 };
 use rustix::{
@@ -288,42 +288,29 @@ fn what_is_unmounted_while_the_next_stands_beneath_it_stays_so() {
     if !arrows().contains(&"cofs.replace.beneath") {
         return;
     }
-    let table = MountTable::watch();
-    let mut unmounted = 0;
-    for _ in 0..5 {
-        let root = scratch();
-        let store = format(&root);
-        let (mut child, program) = foreground_with(&root, &store, "restart", &[]);
-        let mounted = Mounted { store, dir: root.path().join("mount") };
-        fs::write(mounted.path("a"), "a").unwrap();
-        put_script(&program, &table.gives_way);
-        let supervisor = pid(&mounted.dir, "supervisor");
-        let before = kill(&mounted.dir);
-        wait_for("its end", || !is_alive(before));
-        while mounts_on(&mounted.dir) == 1 && rustix::fs::statfs(&mounted.dir).is_err() {
-            table.changes();
-        }
-        if mounts_on(&mounted.dir) == 2 {
-            rustix::mount::unmount(&mounted.dir, UnmountFlags::DETACH).unwrap();
-            unmounted += 1;
-            let mut ended = None;
-            wait_for("the end of what watches over it, or another mount", || {
-                ended = child.try_wait().unwrap();
-                ended.is_some() || rustix::fs::statfs(&mounted.dir).is_ok_and(|found| found.f_type == FUSE)
-            });
-            assert!(
-                ended.is_some_and(|status| status.success()),
-                "mounted anew by {supervisor:?}: {ended:?}"
-            );
-            assert_eq!(mounts_on(&mounted.dir), 0);
-            run(&["fsck", &mounted.store]);
-        } else {
-            // It was quicker.
-            mounted.unmount();
-            assert!(child.wait().unwrap().success());
-        }
-    }
-    assert!(unmounted > 0, "each was quicker");
+    let root = scratch();
+    let store = format(&root);
+    let (mut child, program) = foreground_with(&root, &store, "restart", &[]);
+    let mounted = Mounted { store, dir: root.path().join("mount") };
+    put_script(&program, "export COFS_FAILPOINT=cofs.replace.beneath:1:stop");
+    let supervisor = pid(&mounted.dir, "supervisor");
+    let before = kill(&mounted.dir);
+    wait_for("its end", || !is_alive(before));
+    let mut next = None;
+    wait_for("the next one, stopped", || {
+        next = child_of(supervisor);
+        mounts_on(&mounted.dir) == 2 && next.is_some_and(is_stopped)
+    });
+    rustix::mount::unmount(&mounted.dir, UnmountFlags::DETACH).unwrap();
+    kill_process(next.unwrap(), Signal::CONT).unwrap();
+    let mut ended = None;
+    wait_for("the end of what watches over it, or another mount", || {
+        ended = child.try_wait().unwrap();
+        ended.is_some() || rustix::fs::statfs(&mounted.dir).is_ok_and(|found| found.f_type == FUSE)
+    });
+    assert!(ended.is_some_and(|status| status.success()), "mounted anew by {supervisor:?}: {ended:?}");
+    assert_eq!(mounts_on(&mounted.dir), 0);
+    run(&["fsck", &mounted.store]);
 }
 
 /// Success is told only of what is unmounted still when it is closed.

@@ -58,7 +58,7 @@ fn a_signal_before_it_serves_ends_a_mount_in_the_background_too() {
             let mut front = cofs(&line).spawn().unwrap();
             let mut child = None;
             while child.is_none() && front.try_wait().unwrap().is_none() {
-                child = child_of(front.id());
+                child = lives::child_of(Pid::from_child(&front));
             }
             for (process, signal) in
                 [(child, Signal::STOP), (Some(Pid::from_child(&front)), Signal::TERM), (child, Signal::CONT)]
@@ -77,11 +77,6 @@ fn a_signal_before_it_serves_ends_a_mount_in_the_background_too() {
         assert!(!is_mounted(&mounted.dir), "{options}");
         run(&["gc", &store]);
     }
-}
-
-fn child_of(process: u32) -> Option<Pid> {
-    let children = fs::read_to_string(format!("/proc/{process}/task/{process}/children")).ok()?;
-    Pid::from_raw(children.split_whitespace().next()?.parse().ok()?)
 }
 
 #[test]

@@ -33,6 +33,18 @@ pub fn is_alive(pid: Pid) -> bool {
     test_kill_process(pid).is_ok()
 }
 
+/// Whether it waits for a SIGCONT.
+pub fn is_stopped(pid: Pid) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    status.lines().any(|line| line.starts_with("State:\tT"))
+}
+
+/// One that it has started, in its first thread.
+pub fn child_of(process: Pid) -> Option<Pid> {
+    let children = fs::read_to_string(format!("/proc/{process}/task/{process}/children")).ok()?;
+    Pid::from_raw(children.split_whitespace().next()?.parse().ok()?)
+}
+
 /// Ends the process that serves, which has lived; what asks for anything now waits for the next.
 pub fn kill(dir: &Path) -> Pid {
     let serves = pid(dir, "pid");
