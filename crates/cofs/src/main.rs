@@ -138,7 +138,7 @@ fn start_log(filter: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// `COFS_FAILPOINT=name[:nth[:stop]]`: crash tests end the process at a named place, or have it stopped there.
+/// `COFS_FAILPOINT=name[:nth][:stop]`: crash tests end the process at a named place, or have it stopped there.
 fn arm_failpoint() -> Result<(), Failure> {
     let Some(armed) = std::env::var_os("COFS_FAILPOINT") else { return Ok(()) };
     // What is no text names no place, and is told as far as it can be shown.
@@ -153,7 +153,7 @@ fn arm_failpoint() -> Result<(), Failure> {
     };
     let nth = nth.filter(|nth| *nth > 0 && !name.is_empty()).ok_or_else(|| {
         Failure::usage(format!("COFS_FAILPOINT=`{armed}` is malformed"))
-            .next("write NAME, NAME:NTH or NAME:NTH:stop, or unset it")
+            .next("write NAME[:NTH][:stop], or unset it")
     })?;
     if !failpoints::is_known(name) {
         return Err(Failure::usage(format!("COFS_FAILPOINT: there is no place `{name}`"))
