@@ -13,7 +13,7 @@ use std::{
 
 use common::{
     Mounted, Small, cofs, format,
-    lives::{pid, status},
+    lives::{is_stopped, pid, status},
     path_str, run, scratch, skip, unmount, unwatched, wait_for,
 };
 use rustix::{
@@ -297,10 +297,7 @@ fn a_mount_whose_process_is_stopped_is_told_to_be_so() {
     let dir = path_str(&root, "mount");
     let inside = path_str(&root, "mount/file");
     kill_process(server, Signal::STOP).unwrap();
-    wait_for("its stop", || {
-        let status = fs::read_to_string(format!("/proc/{server}/status")).unwrap();
-        status.contains("State:\tT")
-    });
+    wait_for("its stop", || is_stopped(server));
     let lines = [
         &["status", &dir][..],
         &["status", &store],
