@@ -252,7 +252,8 @@ impl Drop for Unfinished {
                     std::thread::sleep(HELPER_AFTER);
                 }
                 Err(error) => {
-                    return tracing::warn!(%error, point = %point.display(), "the failed mount stays");
+                    // Whoever wanted it may find a process when he has ended his own threads.
+                    return tracing::debug!(%error, point = %point.display(), "the failed mount stays");
                 }
                 Ok(()) => return,
             }

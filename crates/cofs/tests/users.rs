@@ -6,10 +6,15 @@ use std::{
     fs,
     os::unix::fs::MetadataExt,
     path::Path,
-    process::{Command, Output},
+    process::{Command, Output, Stdio},
 };
 
-use common::{Mounted, is_mounted, lives::put_program, path_str, run, scratch, skip, wait_for};
+use common::{
+    Mounted, is_mounted,
+    lives::{child_of, is_stopped, put_program},
+    path_str, run, scratch, skip, wait_for,
+};
+use rustix::process::{Pid, Signal, kill_process};
 
 /// Another user, with the program and a directory of his own.
 struct User {
@@ -100,6 +105,48 @@ fn too_few_processes_are_told_in_one_line() {
         (served > 0 || !may_mount) && refused >= SOME - 1 + u32::from(may_mount),
         "{served} served, {refused} refused"
     );
+    user.run(&[&user.program, "fsck", &user.store]);
+}
+
+/// The helper that unmounts needs a process where the mount has just lacked a thread: there is one when its own threads have ended.
+#[test]
+fn who_lacks_a_thread_for_the_mount_leaves_none_behind() {
+    /// Debian's `uucp`, who does nothing.
+    const UUCP: u32 = 10;
+    let device = fs::metadata("/dev/fuse").map_or(0, |device| device.mode());
+    if skip() || !rustix::process::geteuid().is_root() || device & 0o006 != 0o006 {
+        eprintln!("skipped: needs root to become another user, and a /dev/fuse that users may open");
+        return;
+    }
+    let root = scratch();
+    let user = User::new(&root, UUCP);
+    wait_for("the end of the user's processes", || !has_processes(UUCP));
+    user.run(&[&user.program, "format", &user.store]);
+    for (how, served_by_child) in [("restart", true), ("norestart", false)] {
+        let stopped = ["env", "COFS_FAILPOINT=cofs.mount.attached:1:stop"];
+        let mount = [&user.program, "mount", "-o", how, &user.store, &user.dir];
+        let line = user.line(&[&stopped[..], &mount].concat());
+        let child = Command::new(&line[0]).args(&line[1..]).stderr(Stdio::piped()).spawn().unwrap();
+        let started = Pid::from_child(&child);
+        let mounts = || if served_by_child { child_of(started) } else { Some(started) };
+        wait_for("the mount to be made, and no more", || mounts().is_some_and(is_stopped));
+        assert!(is_mounted(Path::new(&user.dir)));
+        // As many as he has; no thread of the mount's is among them yet.
+        let processes = [Some(started), mounts().filter(|_| served_by_child)];
+        let threads = processes.into_iter().flatten().map(|pid| {
+            let threads = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+            threads.count()
+        });
+        let pid = mounts().unwrap();
+        let limit = [format!("--pid={pid}"), format!("--nproc={}", threads.sum::<usize>())];
+        user.run(&["prlimit", &limit[0], &limit[1]]);
+        kill_process(pid, Signal::CONT).unwrap();
+        let output = child.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{how}: {said}");
+        assert!(said.contains("limit on processes raised (ulimit -u"), "{how}: {said}");
+        assert!(!is_mounted(Path::new(&user.dir)), "{how}: {said}");
+    }
     user.run(&[&user.program, "fsck", &user.store]);
 }
 

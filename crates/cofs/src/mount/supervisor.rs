@@ -486,6 +486,10 @@ impl Supervisor<'_> {
             }
             End::Exited(status) => {
                 if let Some(code) = status.code() {
+                    // It may have lacked a process to take down what it had mounted: there is its own now.
+                    if !self.told().over {
+                        dead::take_away(&self.place())?;
+                    }
                     return Ok(ExitCode::from(u8::try_from(code).unwrap_or(EXIT_FAILED)));
                 }
             }

@@ -310,9 +310,9 @@ impl Service<'_> {
             Start::Mount(dir) if self.options.auto_unmount => Some(dead::watch(dir).within("auto_unmount")?),
             _ => None,
         };
-        let resumed = match start {
-            Start::Mount(_) => None,
-            Start::Resume(_, _, device, _) => device,
+        let (new, resumed) = match start {
+            Start::Mount(dir) => (Some(dir), None),
+            Start::Resume(_, _, device, _) => (None, device),
         };
         let made = match start {
             Start::Mount(dir) => {
@@ -326,8 +326,11 @@ impl Service<'_> {
         let mount = match made {
             Ok(mount) => mount,
             Err(error) => {
-                cofs_fs::run(fs.detach())?;
-                return self.not_made(error);
+                let closed = cofs_fs::run(fs.detach());
+                drop(fs);
+                drop(locked);
+                closed?;
+                return self.not_made(error, new);
             }
         };
         for pool in fs.pools_away() {
@@ -357,7 +360,14 @@ impl Service<'_> {
         self.line.map_or(Ok(()), Line::replacing)
     }
 
-    fn not_made(&self, error: MountError) -> Done {
+    /// The volume is closed, and its threads have ended: there is a process for the helper that takes down what could not be served for want of one
+    /// (under a supervisor there may be none yet: that one does it).
+    fn not_made(&self, error: MountError, new: Option<&Path>) -> Done {
+        if let (MountError::NotStarted(_), Some(dir), None) = (&error, new, self.line)
+            && let Err(failure) = dead::take_away(dir)
+        {
+            tracing::warn!(%failure, "the failed mount stays");
+        }
         match error {
             MountError::TakenAway(point) if self.replaces() != Replaces::Nothing => {
                 say_taken_away(&point);
