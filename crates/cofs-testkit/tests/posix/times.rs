@@ -245,10 +245,13 @@ fn times_that_are_set_stay_when_a_mapping_is_written_back() {
     let path = s.file("f", &[1; 100]);
     let file = OpenOptions::new().read(true).write(true).open(&path).unwrap();
     let mut mapping = Mapping::new(&file, 100);
-    mapping.bytes()[0] = 2;
     let (atime, mtime) = ((1_000_000_000, 0), (1_000_000_000, 7));
-    set(&path, atime, mtime);
-    mapping.sync();
-    let stayed = times(&path).mtime == Time(mtime.0, mtime.1);
+    // Where the kernel happens to write back before the times are set, they stay in any case.
+    let stayed = (0..20).all(|round| {
+        mapping.bytes()[0] = round;
+        set(&path, atime, mtime);
+        mapping.sync();
+        times(&path).mtime == Time(mtime.0, mtime.1)
+    });
     assert_eq!(stayed, !deviates(&s, "times_that_are_set_stay_when_a_mapping_is_written_back"));
 }
