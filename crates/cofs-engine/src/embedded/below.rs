@@ -31,7 +31,6 @@ use super::{
     intake::Memtable,
     log::InheritedLogs,
     options::TABLE_BYTES,
-    priority::Patience,
     records::Records,
     removals::{self, Held, Levels, Table},
     reserve,
@@ -107,13 +106,8 @@ impl Below {
     }
 
     /// Puts all of a memtable, which readers still find, on stable storage below. Errors change nothing. Where space is `short`,
-    /// what it removes is made fit for [`make_room`](Self::make_room). Where there is `patience`, others come first while tables are built.
-    pub(super) fn take(
-        &mut self,
-        memtable: &Memtable,
-        short: bool,
-        patience: &Patience,
-    ) -> Result<(), EngineError> {
+    /// what it removes is made fit for [`make_room`](Self::make_room).
+    pub(super) fn take(&mut self, memtable: &Memtable, short: bool) -> Result<(), EngineError> {
         self.settle()?;
         if memtable.keys() == 0 {
             return Ok(());
@@ -124,7 +118,7 @@ impl Below {
             cut_between(&mut cuts, &below);
         }
         let mut new = New::default();
-        let built = patience.with(|| self.build(memtable, &cuts, Held::by(below), &mut new));
+        let built = self.build(memtable, &cuts, Held::by(below), &mut new);
         let done = built.and_then(|()| self.hand_over(&new.files));
         for file in new.files {
             // Gone already if it was taken, unless it was copied; one that stays is built over.

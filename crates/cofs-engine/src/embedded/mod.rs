@@ -57,8 +57,8 @@ use smallvec::SmallVec;
 
 pub use options::{EmbeddedOptions, KeyShape};
 
-/// Names of the threads that work behind the commits: making the journal's segments ready, making tables of them, and compacting those (RocksDB's own name).
-pub const BACKGROUND_THREADS: &[&str] = &[intake::JOURNAL_THREAD, intake::MOVER_THREAD, "rocksdb:low"];
+/// Names of the threads that work behind the commits: making tables, and compacting them (RocksDB's own name).
+pub const BACKGROUND_THREADS: &[&str] = &[intake::DRAIN_THREAD, "rocksdb:low"];
 
 use crate::{Batch, Bytes, Durability, Engine, EngineError, EngineStats, Guard, Outcome, Show, Visit};
 use background::Ending;

@@ -1,15 +1,11 @@
-//! How much of the processors the work in the background gets: compaction, and making tables.
+//! How much of the processors compaction gets.
 //!
 //! As long as it keeps up it has what nobody else wants (the lowest priority): it must not stall those who work. But where
 //! all processors are busy that is nothing: the young tables become more, until there are too many, and then all wait until they are merged,
 //! seconds long. So where it falls behind it gets its share like everybody else, and has it until it has caught up.
 //!
-//! Whoever makes tables of the journal gives way in the same manner as long as nobody waits for them ([`Patience`]).
-//!
 //! A thread that may lower its priority may not raise it again without privileges (`CAP_SYS_NICE`, or a limit that allows it). Without them
-//! both always have their share.
-
-use std::sync::OnceLock;
+//! compaction always has its share.
 
 use parking_lot::Mutex;
 use rustix::{
@@ -32,6 +28,8 @@ struct State {
     /// Those that compact now.
     threads: Vec<Pid>,
     is_behind: bool,
+    /// Whether a priority can be lowered and raised again; `None`: not tried yet.
+    changeable: Option<bool>,
 }
 
 impl Priority {
@@ -40,7 +38,7 @@ impl Priority {
         let mut state = self.0.lock();
         let thread = gettid();
         state.threads.push(thread);
-        if can_be_changed() {
+        if *state.changeable.get_or_insert_with(can_be_changed) {
             give(thread, state.is_behind);
         }
     }
@@ -57,66 +55,9 @@ impl Priority {
         let is_behind = if state.is_behind { number >= CAUGHT_UP } else { number >= BEHIND };
         if is_behind != state.is_behind {
             state.is_behind = is_behind;
-            if can_be_changed() {
+            if state.changeable == Some(true) {
                 state.threads.iter().for_each(|&thread| give(thread, is_behind));
             }
-        }
-    }
-}
-
-/// Of a thread that others may come to wait for: from then on it has its share.
-#[derive(Default)]
-pub(super) struct Patience(Mutex<Waits>);
-
-#[derive(Default)]
-struct Waits {
-    /// The one that gives way now.
-    thread: Option<Pid>,
-    is_over: bool,
-}
-
-impl Patience {
-    /// Nobody waits yet.
-    pub(super) fn renew(&self) {
-        self.0.lock().is_over = false;
-    }
-
-    /// Somebody waits.
-    pub(super) fn end(&self) {
-        let mut waits = self.0.lock();
-        waits.is_over = true;
-        if let Some(thread) = waits.thread.take() {
-            give(thread, true);
-        }
-    }
-
-    #[cfg(test)]
-    pub(super) fn is_over(&self) -> bool {
-        self.0.lock().is_over
-    }
-
-    /// Does `work`, and gives way to others while it does. For what holds no lock that they want.
-    pub(super) fn with<T>(&self, work: impl FnOnce() -> T) -> T {
-        let _gives_way = self.give_way();
-        work()
-    }
-
-    fn give_way(&self) -> GivesWay<'_> {
-        let mut waits = self.0.lock();
-        if !waits.is_over && can_be_changed() {
-            give(gettid(), false);
-            waits.thread = Some(gettid());
-        }
-        GivesWay(self)
-    }
-}
-
-struct GivesWay<'a>(&'a Patience);
-
-impl Drop for GivesWay<'_> {
-    fn drop(&mut self) {
-        if let Some(thread) = self.0.0.lock().thread.take() {
-            give(thread, true);
         }
     }
 }
@@ -126,16 +67,13 @@ fn give(thread: Pid, share: bool) {
     let _ = setpriority_process(Some(thread), if share { NICE_NOT } else { NICE_MOST });
 }
 
-/// Whether a priority can be lowered and raised again. Tried once, by a thread that ends with it.
+/// Tried by a thread that ends with it.
 fn can_be_changed() -> bool {
-    static TRIED: OnceLock<bool> = OnceLock::new();
     let both_ways = || {
         let me = Some(gettid());
         setpriority_process(me, NICE_MOST).and_then(|()| setpriority_process(me, NICE_NOT)).is_ok()
     };
-    let tried =
-        || std::thread::Builder::new().spawn(both_ways).is_ok_and(|tried| tried.join().unwrap_or(false));
-    *TRIED.get_or_init(tried)
+    std::thread::Builder::new().spawn(both_ways).is_ok_and(|tried| tried.join().unwrap_or(false))
 }
 
 #[cfg(test)]
@@ -143,26 +81,6 @@ mod tests {
     use rustix::process::getpriority_process;
 
     use super::*;
-
-    #[test]
-    fn who_is_patient_gives_way_until_somebody_waits_and_no_longer_than_the_work_takes() {
-        let low = if can_be_changed() { NICE_MOST } else { NICE_NOT };
-        let nice = || getpriority_process(Some(gettid())).unwrap();
-        let patience = Patience::default();
-        let work = || {
-            let before_and_after = || {
-                let before = nice();
-                patience.end();
-                (before, nice())
-            };
-            let waited_for = patience.with(before_and_after);
-            let while_somebody_waits = patience.with(nice);
-            patience.renew();
-            (waited_for, while_somebody_waits, patience.with(nice), nice())
-        };
-        let seen = std::thread::scope(|scope| scope.spawn(work).join().unwrap());
-        assert_eq!(seen, ((low, NICE_NOT), NICE_NOT, low, NICE_NOT));
-    }
 
     #[test]
     fn who_falls_behind_gets_a_share_until_it_has_caught_up() {

@@ -102,12 +102,12 @@ fn tables_whose_keys_are_all_removed_go_and_so_do_their_removals() {
     let directory = tempfile::tempdir().unwrap();
     let mut below = below(directory.path());
     let sequences = (1000..1300).chain(2000..2300).chain(3000..3300);
-    below.take(&memtable(sequences.map(|number| (b'n', number)), 4096), false, &Patience::default()).unwrap();
+    below.take(&memtable(sequences.map(|number| (b'n', number)), 4096), false).unwrap();
     assert_eq!(below.tables().unwrap().len(), 3);
     // All of the first, all but one of the second; and two that came and went.
-    below.take(&removals(900..1300), false, &Patience::default()).unwrap();
-    below.take(&removals(2000..2299), false, &Patience::default()).unwrap();
-    below.take(&removals(5000..5002), false, &Patience::default()).unwrap();
+    below.take(&removals(900..1300), false).unwrap();
+    below.take(&removals(2000..2299), false).unwrap();
+    below.take(&removals(5000..5002), false).unwrap();
     let (second, third) = ((key(b'n', 2000), key(b'n', 2299)), (key(b'n', 3000), key(b'n', 3299)));
     let removed = (key(b'n', 2000), key(b'n', 2298));
     let mut left = ranges(&below);
@@ -132,10 +132,8 @@ fn a_table_begins_where_one_below_does() {
 fn three_with_removals(directory: &Path) -> Below {
     let mut below = below(directory);
     let sequences = (1000..1300).chain(2000..2300).chain(3000..3300);
-    below.take(&memtable(sequences.map(|number| (b'n', number)), 4096), false, &Patience::default()).unwrap();
-    below
-        .take(&removals((1000..1010).chain(2000..2100).chain(3000..3050)), true, &Patience::default())
-        .unwrap();
+    below.take(&memtable(sequences.map(|number| (b'n', number)), 4096), false).unwrap();
+    below.take(&removals((1000..1010).chain(2000..2100).chain(3000..3050)), true).unwrap();
     assert_eq!(begins(&below), [1000, 1000, 2000, 2000, 3000, 3000]);
     below
 }
@@ -171,7 +169,7 @@ fn what_there_was_no_room_for_is_tried_again() {
     assert_eq!(begins(&below), [1000, 1000, 2000, 2000, 3000, 3000]);
     assert!(!below.has_room_to_make(), "there is no use in it before something changes");
     below.directory = directory.path().into();
-    below.take(&memtable([(b'x', 0)], 1), false, &Patience::default()).unwrap();
+    below.take(&memtable([(b'x', 0)], 1), false).unwrap();
     assert!(below.has_room_to_make());
     below.make_room(u64::MAX).unwrap();
     assert_eq!(begins(&below), [1010, 2100, 3050]);
@@ -216,7 +214,7 @@ fn each_group_of_young_tables_has_its_turn() {
     for round in 0..ROUNDS {
         let scattered = (0..300).map(|number| (b'x', number * 1000 + round));
         let overlapping = (0..300).map(|number| (b'n', (round * 200 + number) * 2));
-        below.take(&memtable(scattered.chain(overlapping), 4096), false, &Patience::default()).unwrap();
+        below.take(&memtable(scattered.chain(overlapping), 4096), false).unwrap();
         let busy = || {
             [properties::NUM_RUNNING_COMPACTIONS, properties::COMPACTION_PENDING]
                 .iter()
@@ -242,7 +240,7 @@ fn compaction_that_fails_and_is_behind_is_an_error_until_it_has_caught_up() {
     let mut below = below(directory.path());
     while !below.is_behind().unwrap() {
         // Each in the range of all others: one level takes one of them, and the uppermost the rest.
-        below.take(&memtable([(b'x', 0), (b'x', 1)], 1), false, &Patience::default()).unwrap();
+        below.take(&memtable([(b'x', 0), (b'x', 1)], 1), false).unwrap();
     }
     obstruct(directory.path());
     below.db.compact_range::<&[u8], &[u8]>(None, None);

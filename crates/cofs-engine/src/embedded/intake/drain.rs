@@ -1,4 +1,4 @@
-//! The thread that has ended layers moved into RocksDB ([`Mover`]) and makes the journal's next segment ready.
+//! The thread that moves ended layers into RocksDB and makes the journal's next segment ready.
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -8,7 +8,7 @@ use std::{
 
 use parking_lot::MutexGuard;
 
-use super::{Free, Header, Intake, Layer, SLOTS, SLOTS_MIN, Segment, Work, mover::Mover, segment};
+use super::{Free, Header, Intake, Layer, SLOTS, SLOTS_MIN, Segment, Work, segment};
 use crate::{
     EngineError,
     embedded::{below::Below, error::from_io, options::TABLE_BYTES, reserve},
@@ -27,7 +27,7 @@ const PAUSE: Duration = Duration::from_secs(2);
 const MERGED_BYTES_MAX: u64 = 8 * TABLE_BYTES;
 /// Removals that do not stay in memory when the commits pause: below stand the bytes that they set free.
 const REMOVALS_MANY: usize = 4096;
-pub(in crate::embedded) const THREAD: &str = "cofs-journal";
+pub(in crate::embedded) const THREAD: &str = "cofs-drain";
 
 /// The drain of one intake; ended by dropping it.
 pub(in crate::embedded) struct Drain {
@@ -62,14 +62,12 @@ pub(super) enum Failure {
 }
 
 impl Drain {
-    pub(in crate::embedded) fn start(intake: Arc<Intake>, below: Below) -> Result<Self, EngineError> {
-        let mover = Mover::start(Arc::clone(&intake), below)?;
+    pub(in crate::embedded) fn start(intake: Arc<Intake>, mut below: Below) -> Result<Self, EngineError> {
         let working = Arc::clone(&intake);
         let work = move || {
             working.keep_newest_in_memory();
-            let has_room_to_make = || mover.below().has_room_to_make();
-            while let Some(job) = working.next_job(has_room_to_make()) {
-                match working.work_on(&job, &mover) {
+            while let Some(job) = working.next_job(below.has_room_to_make()) {
+                match working.work_on(&job, &mut below) {
                     Ok(()) => {}
                     Err(Failure::Passing(error)) => working.stuck(error, job),
                     Err(Failure::Lasting(error)) => {
@@ -78,7 +76,7 @@ impl Drain {
                     }
                 }
             }
-            working.end(&mover);
+            working.end(&mut below);
         };
         let thread = Builder::new().name(THREAD.into()).spawn(work);
         let thread = thread.map_err(|error| from_io("starting a thread of the metadata engine", &error))?;
@@ -121,25 +119,20 @@ impl Intake {
     }
 
     pub(super) fn job_at_once(&self, work: &mut Work) -> Option<Job> {
+        let layers = self.layers.read();
         // First the segment that a commit may wait for.
-        if let Some((slot, header)) = self.next_to_prepare(work) {
+        if work.spare.is_none()
+            && let Some(slot) = work.free_slot()
+        {
+            let previous = work.newest;
+            let oldest = layers.last().map_or(previous, |layer| layer.segment.header.generation);
+            let header = Header { generation: previous + 1, previous, oldest, salt: None };
             return Some(Job::Prepare(slot, header));
         }
-        match &self.layers.read()[..] {
+        match &layers[..] {
             [_, .., oldest] => Some(Job::Drain(Arc::clone(oldest))),
             _ => None,
         }
-    }
-
-    /// The segment that is to be made ready, if none is, and there is a file for it.
-    fn next_to_prepare(&self, work: &mut Work) -> Option<(Slot, Header)> {
-        if work.spare.is_some() {
-            return None;
-        }
-        let slot = work.free_slot()?;
-        let previous = work.newest;
-        let oldest = self.layers.read().last().map_or(previous, |layer| layer.segment.header.generation);
-        Some((slot, Header { generation: previous + 1, previous, oldest, salt: None }))
     }
 
     fn job_of_pause(&self, work: &Work, room_to_make: bool) -> Option<Job> {
@@ -159,50 +152,20 @@ impl Intake {
         }
     }
 
-    fn work_on(&self, job: &Job, mover: &Mover) -> Result<(), Failure> {
+    fn work_on(&self, job: &Job, below: &mut Below) -> Result<(), Failure> {
         match job {
             Job::Prepare(slot, header) => self.prepare(*slot, *header),
-            Job::Drain(_) if self.is_behind(&mut mover.below()).map_err(Failure::Passing)? => {
+            Job::Drain(_) if self.is_behind(below).map_err(Failure::Passing)? => {
                 self.rest(&mut self.work.lock(), CATCHING_UP);
                 Ok(())
             }
             Job::EndSegment => self.end_segment(),
-            Job::MakeRoom => mover.below().make_room(MERGED_BYTES_MAX).map_err(Failure::Passing),
-            Job::Drain(layer) => self.drain(layer, mover).map(|()| self.drained(layer)),
-        }
-    }
-
-    /// Has `layer` moved below, and makes segments ready meanwhile: commits go on while it takes its time.
-    pub(super) fn drain(&self, layer: &Arc<Layer>, mover: &Mover) -> Result<(), Failure> {
-        mover.begin(Arc::clone(layer), self.short.load(Ordering::Relaxed));
-        let mut prepares = true;
-        loop {
-            let mut work = self.work.lock();
-            if let Some(outcome) = mover.outcome() {
-                return outcome;
-            }
-            let next = if prepares { self.next_to_prepare(&mut work) } else { None };
-            let Some((slot, header)) = next else {
-                if !self.has_time(&work) {
-                    mover.hurry();
-                }
-                // Were it to end without a word, that would be noticed.
-                self.changed.wait_for(&mut work, PAUSE);
-                continue;
-            };
-            drop(work);
-            if self.prepare(slot, header).is_err() {
-                // Tried again, and told, when the layer is below: that may make room.
-                self.work.lock().again = Some(slot);
-                prepares = false;
+            Job::MakeRoom => below.make_room(MERGED_BYTES_MAX).map_err(Failure::Passing),
+            Job::Drain(layer) => {
+                let short = self.short.load(Ordering::Relaxed);
+                drain(layer, below, short).map(|()| self.drained(layer))
             }
         }
-    }
-
-    /// Whether a layer that is being moved may take longer: there is a segment ready, and a file for one more.
-    pub(super) fn has_time(&self, work: &Work) -> bool {
-        let others_fit = work.spare.is_some() && self.layers.read().len() + 1 < SLOTS as usize;
-        others_fit && !work.stopping && !work.space.is_short()
     }
 
     /// Whether what is below has fallen behind, which commits are then told. Where it fails they learn the cause, and are not held back.
@@ -213,11 +176,11 @@ impl Intake {
     }
 
     /// On a full file system the next life needs a reserve as much as this one did.
-    fn end(&self, mover: &Mover) {
+    fn end(&self, below: &mut Below) {
         if self.poison.get().is_some() {
             return; // Only a replay tells what is there.
         }
-        self.leave_few_files(|layer| mover.move_at_once(layer, self.short.load(Ordering::Relaxed)).is_ok());
+        self.leave_few_files(|layer| drain(layer, below, self.short.load(Ordering::Relaxed)).is_ok());
         reserve::keep_for_opening(&self.directory);
         if let Some(bytes) = self.work.lock().space.given_up_bytes() {
             reserve::take_back_most(&self.directory, bytes);
@@ -381,4 +344,12 @@ impl Work {
         let number = self.slots;
         (number < SLOTS).then(|| self.slots += 1).map(|()| Slot { number, new: true })
     }
+}
+
+/// Moves a layer into a table below, and syncs it.
+fn drain(layer: &Layer, below: &mut Below, short: bool) -> Result<(), Failure> {
+    // What a failed sync left in the kernel's cache can't be known.
+    let synced = layer.segment.sync_ended();
+    synced.map_err(|error| Failure::Lasting(from_io("syncing the metadata's journal", &error)))?;
+    below.take(&layer.memtable, short).map_err(Failure::Passing)
 }

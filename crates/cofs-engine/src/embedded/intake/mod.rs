@@ -21,7 +21,6 @@ mod entries;
 mod filter;
 mod mapping;
 mod memtable;
-mod mover;
 mod order;
 mod pace;
 mod rank;
@@ -60,10 +59,9 @@ use self::{
     values::Pool,
 };
 pub(super) use self::{
-    drain::{Drain, THREAD as JOURNAL_THREAD},
+    drain::{Drain, THREAD as DRAIN_THREAD},
     end::NAME as END_NAME,
     memtable::Memtable,
-    mover::THREAD as MOVER_THREAD,
     segment::NAME_PREFIX,
 };
 use super::{
@@ -72,7 +70,7 @@ use super::{
 };
 use crate::{Batch, Bytes, Change, EngineError, EngineHealth, Guard, Outcome};
 
-/// Files of the journal: one that is written, one that is made ready, and two that are drained, or wait for that.
+/// Files of the journal: one that is written, one that is made ready, and two that are drained.
 const SLOTS: u32 = 4;
 /// With fewer it does not work.
 const SLOTS_MIN: u32 = 2;
@@ -541,16 +539,11 @@ impl Intake {
         recovery::failed(doing, &self.directory, error)
     }
 
-    /// For whoever waits for a change of `work` or `layers`.
-    fn has_changed(&self) {
-        let _work = self.work.lock();
-        self.changed.notify_all();
-    }
-
     /// From here on nothing is written any more; whoever waits is told.
     fn poison(&self, error: EngineError) -> EngineError {
         let error = self.poison.get_or_init(|| error).clone();
-        self.has_changed();
+        let _work = self.work.lock();
+        self.changed.notify_all();
         error
     }
 }

@@ -21,7 +21,6 @@ use crate::embedded::reserve;
 mod damaged;
 mod failing;
 mod forged;
-mod moving;
 mod together;
 
 const SEGMENT_BYTES: u64 = 16 << 10;
