@@ -55,6 +55,19 @@ impl User {
     }
 }
 
+fn users_may_mount() -> bool {
+    let device = fs::metadata("/dev/fuse").map_or(0, |device| device.mode());
+    device & 0o006 == 0o006
+}
+
+fn skip_of_users() -> bool {
+    let skip = skip() || !rustix::process::geteuid().is_root() || !users_may_mount();
+    if skip {
+        eprintln!("skipped: needs root to become another user, and a /dev/fuse that users may open");
+    }
+    skip
+}
+
 fn has_processes(uid: u32) -> bool {
     let processes = fs::read_dir("/proc").unwrap().flatten();
     let numbered = processes.filter(|entry| entry.file_name().to_string_lossy().parse::<u32>().is_ok());
@@ -72,8 +85,7 @@ fn too_few_processes_are_told_in_one_line() {
         eprintln!("skipped: it takes root to become another user");
         return;
     }
-    let device = fs::metadata("/dev/fuse").map_or(0, |device| device.mode());
-    let may_mount = device & 0o006 == 0o006;
+    let may_mount = users_may_mount();
     let root = scratch();
     let user = User::new(&root, GAMES);
     // Of an earlier run, ended and not looked after yet by the machine's first process: they count.
@@ -113,9 +125,7 @@ fn too_few_processes_are_told_in_one_line() {
 fn who_lacks_a_thread_for_the_mount_leaves_none_behind() {
     /// Debian's `uucp`, who does nothing.
     const UUCP: u32 = 10;
-    let device = fs::metadata("/dev/fuse").map_or(0, |device| device.mode());
-    if skip() || !rustix::process::geteuid().is_root() || device & 0o006 != 0o006 {
-        eprintln!("skipped: needs root to become another user, and a /dev/fuse that users may open");
+    if skip_of_users() {
         return;
     }
     let root = scratch();
@@ -154,9 +164,7 @@ fn who_lacks_a_thread_for_the_mount_leaves_none_behind() {
 #[test]
 fn an_ordinary_user_mounts_by_fusermount3() {
     const NOBODY: u32 = 65_534;
-    let device = fs::metadata("/dev/fuse").map_or(0, |device| device.mode());
-    if skip() || !rustix::process::geteuid().is_root() || device & 0o006 != 0o006 {
-        eprintln!("skipped: needs root to become another user, and a /dev/fuse that users may open");
+    if skip_of_users() {
         return;
     }
     let root = scratch();
