@@ -116,7 +116,8 @@ fn rounds(
     let count = job.warm_ups + job.repeats;
     let mut step = 0;
     for round in 0..count {
-        for (at, (target, samples)) in targets.iter().zip(&mut samples).enumerate() {
+        for at in turns(targets.len(), round) {
+            let (target, samples) = (&targets[at], &mut samples[at]);
             let scratch = Scratch::new(target, suite, round)?;
             let mut told = |phase: &Phase| {
                 let what = format!("{} of {count}, {}: {}", round + 1, target.display(), phase.name);
@@ -135,6 +136,12 @@ fn rounds(
     report.conditions.names.clone_from(&options.names);
     report.conditions.group.clone_from(&options.group);
     Ok(report)
+}
+
+/// The targets in the order in which `round` takes them: every other one begins with the other. What the first leaves
+/// to the machine, such as bytes that are still to be written back, is then not always at the cost of the same one.
+fn turns(targets: usize, round: usize) -> impl Iterator<Item = usize> {
+    (0..targets).map(move |turn| if round.is_multiple_of(2) { turn } else { targets - 1 - turn })
 }
 
 /// What the user must know about a run that failed.

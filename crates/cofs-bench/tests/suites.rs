@@ -36,6 +36,23 @@ fn every_suite_runs_and_cleans_up() {
 }
 
 #[test]
+fn every_other_round_begins_with_the_other_directory() {
+    let (a, b) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let versus = Some(b.path().to_owned());
+    let suite = suite::<Metarates>("--files 5");
+    let options = Options { versus, repeats: 3, warm_ups: 1, ..options(suite, 1, a.path()) };
+    let mut turns = Vec::new();
+    run(&options, &mut |step| {
+        let (round, rest) = step.what.split_once(" of 4, ").unwrap();
+        let of_a = rest.starts_with(a.path().to_str().unwrap());
+        turns.push(format!("{round}{}", if of_a { 'a' } else { 'b' }));
+    })
+    .unwrap();
+    turns.dedup();
+    assert_eq!(turns, ["1a", "1b", "2b", "2a", "3a", "3b", "4b", "4a"]);
+}
+
+#[test]
 fn metarates_asks_the_kernel_for_what_it_tells() {
     for (words, place) in [("", "/shared/f"), ("--own", "/own-")] {
         let dir = TempDir::new().unwrap();
