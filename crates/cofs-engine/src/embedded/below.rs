@@ -252,6 +252,8 @@ impl Below {
         let mut options = &self.options;
         let mut table: Option<SstFileWriter<'_>> = None;
         memtable.visit(|key, value| {
+            // Here, as who copies a small file's bytes into a table has them in the processor's cache already.
+            self.records.remember(key, value);
             while let Some(cut) = cuts.next_if(|cut| cut.first.as_slice() <= key) {
                 options = if cut.large_values { &self.uncompressed } else { &self.options };
                 table.take().map_or(Ok(()), |mut table| table.finish()).map_err(building)?;

@@ -142,7 +142,7 @@ fn open_for_writing(
         write_marker(directory, VERSION).map_err(|e| at(directory, &e))?;
     }
     let (db, intake) = (Arc::new(db), Arc::new(intake));
-    let records = Arc::new(Records::new(budget.records_bytes, budget.recent_bytes));
+    let records = Arc::new(Records::new(budget.records_bytes, budget.recent_bytes, options.keys));
     let ending = Some(Ending(Arc::clone(&background)));
     let to = (Arc::clone(&db), background, Arc::clone(&records));
     let below = Below::new(to, directory, rocksdb.clone(), options.keys, inherited);
@@ -171,7 +171,7 @@ fn open_for_reading(
                 db: Arc::new(db),
                 intake: Arc::new(intake),
                 drain: None,
-                records: Arc::new(Records::new(budget.records_bytes, 0)),
+                records: Arc::new(Records::new(budget.records_bytes, 0, options.keys)),
                 poison: Arc::default(),
             });
         }

@@ -1,13 +1,13 @@
 //! Recent values: those that are too large for the [record cache](super::records) and were moved into RocksDB last, the bytes of small files
 //! above all. What was written lately is what is read next, and RocksDB takes some four microseconds to find it, most of it to learn where it is.
 //!
-//! A ring of memory, and an index of it: buckets of a cache line each. The drain *publishes* values one behind the other, over the oldest ones,
+//! A ring of memory, and an index of it: buckets of a cache line each. The drain puts values one behind the other, over the oldest ones,
 //! and nobody else changes anything. Readers take no lock and wait for nobody: what they read while it is written over they take for a miss, and
 //! below the answer is the same.
 //!
 //! Invariants:
-//! - a value that is here, and whose key the intake does not have, is the newest: when a layer is published, before the intake lets go of
-//!   it, each of its keys is put here or removed;
+//! - a value that is here, and whose key the intake does not have, is the newest: when a layer is moved into RocksDB, before the intake lets go
+//!   of it, each of its keys is put here or removed;
 //! - a key has at most one place in the index, of its own bucket; and so has all that cannot be told from it there: whoever comes later has it;
 //! - a place of the index leads to the beginning of a value, as long as nothing was written over that.
 
@@ -18,7 +18,10 @@ use std::{
 
 use zerocopy::FromZeros;
 
-use super::records::{RECORD_BYTES_MAX, hashed};
+use super::{
+    KeyShape,
+    records::{RECORD_BYTES_MAX, hashed},
+};
 
 /// Places of a bucket: a cache line.
 const PLACES: usize = 8;
@@ -49,8 +52,9 @@ pub(super) struct Recent {
     index: Box<[Bucket]>,
     /// So many words have been written since the start, or are being written.
     reserved: AtomicU64,
-    /// First bytes of keys that have had a value here: what begins otherwise need not be looked for.
-    begins: [AtomicU64; 4],
+    keys: KeyShape,
+    /// The last bytes of families that have had a value here: keys of others, which are most, need not be looked for.
+    families: [AtomicU64; 4],
 }
 
 /// They take memory when they are used.
@@ -61,14 +65,14 @@ fn zeroed<T: FromZeros>(count: usize) -> Box<[T]> {
 
 impl Recent {
     /// At most so many bytes.
-    pub(super) fn new(capacity_bytes: usize) -> Self {
+    pub(super) fn new(capacity_bytes: usize, keys: KeyShape) -> Self {
         let buckets = capacity_bytes / (size_of::<Bucket>() + WORDS_PER_PLACE * PLACES * size_of::<u64>());
         let (ring, index) = (zeroed(buckets * WORDS_PER_PLACE * PLACES), zeroed::<Bucket>(buckets));
         let ring = if index.is_empty() { Box::default() } else { ring };
-        Self { ring, index, reserved: AtomicU64::new(0), begins: Default::default() }
+        Self { ring, index, reserved: AtomicU64::new(0), keys, families: Default::default() }
     }
 
-    /// RocksDB has this value of `key` now, or none. For the one thread that moves layers below.
+    /// RocksDB has this value of `key`, or none, or will when the intake lets go of its layer. For the one thread that moves layers below.
     pub(super) fn put(&self, key: &[u8], value: Option<&[u8]>) {
         match value.filter(|value| key.len() + value.len() > RECORD_BYTES_MAX) {
             Some(value) if words_of(key.len(), value.len()) <= self.words_max() => {
@@ -108,15 +112,20 @@ impl Recent {
         Spot { bucket, tag: hash & !POSITION }
     }
 
+    /// The word and the bit of its family.
+    fn family(&self, key: &[u8]) -> (&AtomicU64, u64) {
+        let last = self.keys.family(key).last().copied().unwrap_or_default();
+        (&self.families[usize::from(last / 64)], 1 << (last % 64))
+    }
+
     fn mark(&self, key: &[u8]) {
-        let begin = key.first().copied().unwrap_or_default();
-        let word = &self.begins[usize::from(begin / 64)];
-        word.store(word.load(Ordering::Relaxed) | 1 << (begin % 64), Ordering::Relaxed);
+        let (word, bit) = self.family(key);
+        word.store(word.load(Ordering::Relaxed) | bit, Ordering::Relaxed);
     }
 
     fn is_marked(&self, key: &[u8]) -> bool {
-        let begin = key.first().copied().unwrap_or_default();
-        self.begins[usize::from(begin / 64)].load(Ordering::Relaxed) & 1 << (begin % 64) != 0
+        let (word, bit) = self.family(key);
+        word.load(Ordering::Relaxed) & bit != 0
     }
 
     /// Where it begins.
@@ -226,7 +235,7 @@ mod tests {
 
     /// What one value and one bucket for it take, so many times.
     fn recent(buckets: usize) -> Recent {
-        Recent::new(buckets * (size_of::<Bucket>() + WORDS_PER_PLACE * PLACES * 8))
+        Recent::new(buckets * (size_of::<Bucket>() + WORDS_PER_PLACE * PLACES * 8), KeyShape::default())
     }
 
     fn shown(recent: &Recent, key: &[u8]) -> Option<Vec<u8>> {
@@ -266,6 +275,18 @@ mod tests {
     }
 
     #[test]
+    fn only_keys_of_families_that_have_had_a_value_are_looked_for() {
+        let keys = KeyShape { family_bytes: 3, ..KeyShape::default() };
+        let recent = Recent::new(1 << 20, keys);
+        let of = |family: u8| [0, 0, family, 7];
+        assert!(!recent.is_marked(&of(b'B')));
+        recent.put(&of(b'B'), Some(&[1; 200]));
+        recent.put(&of(b'I'), Some(&[1; 20]));
+        recent.put(&of(b'E'), None);
+        assert_eq!([b'B', b'I', b'E'].map(|family| recent.is_marked(&of(family))), [true, false, false]);
+    }
+
+    #[test]
     fn the_oldest_go_first() {
         let recent = recent(16);
         let value = |number: u32| number.to_le_bytes().repeat(130);
@@ -282,11 +303,11 @@ mod tests {
 
     #[test]
     fn one_without_room_has_nothing() {
-        let recent = Recent::new(1000);
+        let recent = Recent::new(1000, KeyShape::default());
         recent.put(b"a", Some(&[1; 200]));
         recent.put(b"a", None);
         assert_eq!((shown(&recent, b"a"), recent.bytes()), (None, 0));
-        assert!(Recent::new(1 << 20).bytes() <= 1 << 20);
+        assert!(Recent::new(1 << 20, KeyShape::default()).bytes() <= 1 << 20);
     }
 
     /// One publishes ever newer values of a few keys in a ring that few of them fill.

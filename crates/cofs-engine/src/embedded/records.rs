@@ -27,7 +27,7 @@ use std::{
 use rustc_hash::FxHasher;
 use zerocopy::FromZeros as _;
 
-use super::recent::Recent;
+use super::{KeyShape, recent::Recent};
 use crate::{Bytes, Key};
 
 /// Places of a bucket: with its sequence number their tags are a cache line.
@@ -234,7 +234,6 @@ struct Published {
 impl Publishing<'_> {
     /// RocksDB has this value of `key` now, or none.
     pub(super) fn put(&mut self, key: &[u8], value: Option<&[u8]>) {
-        self.records.recent.put(key, value);
         if key.len() > RECORD_BYTES_MAX {
             return;
         }
@@ -273,18 +272,24 @@ impl Drop for Publishing<'_> {
 
 impl Records {
     /// A table of at most so many bytes, and so many for recent values that are too large for it. They take memory when they are used.
-    pub(super) fn new(capacity_bytes: usize, recent_bytes: usize) -> Self {
+    pub(super) fn new(capacity_bytes: usize, recent_bytes: usize, keys: KeyShape) -> Self {
         let buckets = (capacity_bytes / size_of::<Bucket>()).max(1);
         // Where there is no memory for a cache, a small one will do.
         let buckets = <[Bucket]>::new_box_zeroed_with_elems(buckets);
         let buckets = buckets.unwrap_or_else(|_| Box::new([Bucket::new_zeroed()]));
-        let recent = Recent::new(recent_bytes);
+        let recent = Recent::new(recent_bytes, keys);
         Self { buckets, epoch: AtomicU64::new(0), tallies: Default::default(), recent }
     }
 
     fn spot(&self, key: &[u8]) -> Spot {
         let (hash, bucket) = hashed(key, self.buckets.len());
         Spot { bucket, tag: hash >> 32 | USED }
+    }
+
+    /// A layer that is being moved into RocksDB has this value of `key`, or none: what is too large for a place is kept aside. Each key of a
+    /// layer is to be told of before the intake lets go of it, in whatever order with [`publish`](Self::publish).
+    pub(super) fn remember(&self, key: &[u8], value: Option<&[u8]>) {
+        self.recent.put(key, value);
     }
 
     /// `Some(None)`: the key is known to be absent. To be asked when the intake does not have the key.
@@ -398,7 +403,7 @@ mod tests {
 
     #[test]
     fn what_was_published_and_what_was_filled_in_is_found() {
-        let records = Records::new(1 << 20, 0);
+        let records = Records::new(1 << 20, 0, KeyShape::default());
         assert_eq!(records.get(b"a"), None);
         let mut publishing = records.publish();
         publishing.put(b"a", Some(b"1"));
@@ -413,7 +418,7 @@ mod tests {
 
     #[test]
     fn what_is_too_large_is_not_kept_nor_what_it_replaces() {
-        let records = Records::new(1 << 20, 0);
+        let records = Records::new(1 << 20, 0, KeyShape::default());
         let large = [7; RECORD_BYTES_MAX];
         records.fill(records.ticket(), b"a", Some(&large));
         assert_eq!(records.get(b"a"), None);
@@ -427,7 +432,7 @@ mod tests {
 
     #[test]
     fn of_removed_keys_those_are_known_that_were_here() {
-        let records = Records::new(1 << 20, 0);
+        let records = Records::new(1 << 20, 0, KeyShape::default());
         records.fill(records.ticket(), b"a", Some(b"1"));
         let mut publishing = records.publish();
         publishing.put(b"a", None);
@@ -438,14 +443,14 @@ mod tests {
 
     #[test]
     fn absent_keys_are_remembered_now_and_then() {
-        let records = Records::new(1 << 20, 0);
+        let records = Records::new(1 << 20, 0, KeyShape::default());
         (0..FILL_ONE_IN).for_each(|_| records.fill(records.ticket(), b"a", None));
         assert_eq!(records.get(b"a"), Some(None));
     }
 
     #[test]
     fn a_fill_from_before_a_layer_was_published_counts_for_nothing() {
-        let records = Records::new(1 << 20, 0);
+        let records = Records::new(1 << 20, 0, KeyShape::default());
         let before = records.ticket();
         let mut publishing = records.publish();
         assert!(records.ticket().is_none(), "not while it is published");
@@ -460,7 +465,7 @@ mod tests {
 
     #[test]
     fn a_bucket_that_is_changed_is_a_miss() {
-        let records = Records::new(0, 0);
+        let records = Records::new(0, 0, KeyShape::default());
         records.fill(records.ticket(), b"a", Some(b"1"));
         let changing = records.buckets[0].try_change().unwrap();
         assert!(records.buckets[0].try_change().is_none(), "one at a time");
@@ -472,7 +477,7 @@ mod tests {
 
     #[test]
     fn what_is_read_stays_and_what_is_not_makes_room() {
-        let records = Records::new(0, 0);
+        let records = Records::new(0, 0, KeyShape::default());
         let fill = |number: u8| records.fill(records.ticket(), &[number], Some(&[number]));
         for number in 0..100 {
             fill(number);
@@ -488,7 +493,7 @@ mod tests {
     #[test]
     fn it_stays_within_its_bytes() {
         for capacity_bytes in [size_of::<Bucket>(), 1 << 20, 72 << 20] {
-            assert!(Records::new(capacity_bytes, 0).bytes() <= capacity_bytes);
+            assert!(Records::new(capacity_bytes, 0, KeyShape::default()).bytes() <= capacity_bytes);
         }
         assert_eq!(size_of::<Bucket>() % 64, 0);
     }
@@ -499,7 +504,7 @@ mod tests {
     fn nobody_reads_something_older_whatever_is_filled_in() {
         const KEYS: u64 = 24;
         // Few buckets, so that records drive out each other.
-        let records = Records::new(3 * size_of::<Bucket>(), 0);
+        let records = Records::new(3 * size_of::<Bucket>(), 0, KeyShape::default());
         let below: Vec<AtomicU64> = (0..KEYS).map(|_| AtomicU64::new(0)).collect();
         let done = AtomicBool::new(false);
         let bytes = |key: u64, number: u64| {

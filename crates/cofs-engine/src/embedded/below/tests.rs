@@ -84,7 +84,7 @@ fn below(directory: &Path) -> Below {
     options.set_disable_auto_compactions(true);
     let inherited = InheritedLogs::of(directory).unwrap();
     let db = Arc::new(DB::open(&options, directory).unwrap());
-    Below::new((db, Arc::default(), Arc::new(Records::new(0, 0))), directory, options, KEYS, inherited)
+    Below::new((db, Arc::default(), Arc::new(Records::new(0, 0, KEYS))), directory, options, KEYS, inherited)
 }
 
 fn removals(numbers: impl IntoIterator<Item = u64>) -> Memtable {
@@ -208,7 +208,7 @@ fn each_group_of_young_tables_has_its_turn() {
     let background = Background::of(&mut options);
     let db = Arc::new(DB::open(&options, directory.path()).unwrap());
     let inherited = InheritedLogs::of(directory.path()).unwrap();
-    let records = Arc::new(Records::new(0, 0));
+    let records = Arc::new(Records::new(0, 0, KEYS));
     let mut below =
         Below::new((Arc::clone(&db), background, records), directory.path(), options, KEYS, inherited);
     for round in 0..ROUNDS {
