@@ -401,9 +401,13 @@ mod tests {
         Some(Some(Bytes::from_static(bytes)))
     }
 
+    fn with_bytes(capacity_bytes: usize) -> Records {
+        Records::new(capacity_bytes, 0, KeyShape::default())
+    }
+
     #[test]
     fn what_was_published_and_what_was_filled_in_is_found() {
-        let records = Records::new(1 << 20, 0, KeyShape::default());
+        let records = with_bytes(1 << 20);
         assert_eq!(records.get(b"a"), None);
         let mut publishing = records.publish();
         publishing.put(b"a", Some(b"1"));
@@ -418,7 +422,7 @@ mod tests {
 
     #[test]
     fn what_is_too_large_is_not_kept_nor_what_it_replaces() {
-        let records = Records::new(1 << 20, 0, KeyShape::default());
+        let records = with_bytes(1 << 20);
         let large = [7; RECORD_BYTES_MAX];
         records.fill(records.ticket(), b"a", Some(&large));
         assert_eq!(records.get(b"a"), None);
@@ -432,7 +436,7 @@ mod tests {
 
     #[test]
     fn of_removed_keys_those_are_known_that_were_here() {
-        let records = Records::new(1 << 20, 0, KeyShape::default());
+        let records = with_bytes(1 << 20);
         records.fill(records.ticket(), b"a", Some(b"1"));
         let mut publishing = records.publish();
         publishing.put(b"a", None);
@@ -443,14 +447,14 @@ mod tests {
 
     #[test]
     fn absent_keys_are_remembered_now_and_then() {
-        let records = Records::new(1 << 20, 0, KeyShape::default());
+        let records = with_bytes(1 << 20);
         (0..FILL_ONE_IN).for_each(|_| records.fill(records.ticket(), b"a", None));
         assert_eq!(records.get(b"a"), Some(None));
     }
 
     #[test]
     fn a_fill_from_before_a_layer_was_published_counts_for_nothing() {
-        let records = Records::new(1 << 20, 0, KeyShape::default());
+        let records = with_bytes(1 << 20);
         let before = records.ticket();
         let mut publishing = records.publish();
         assert!(records.ticket().is_none(), "not while it is published");
@@ -465,7 +469,7 @@ mod tests {
 
     #[test]
     fn a_bucket_that_is_changed_is_a_miss() {
-        let records = Records::new(0, 0, KeyShape::default());
+        let records = with_bytes(0);
         records.fill(records.ticket(), b"a", Some(b"1"));
         let changing = records.buckets[0].try_change().unwrap();
         assert!(records.buckets[0].try_change().is_none(), "one at a time");
@@ -477,7 +481,7 @@ mod tests {
 
     #[test]
     fn what_is_read_stays_and_what_is_not_makes_room() {
-        let records = Records::new(0, 0, KeyShape::default());
+        let records = with_bytes(0);
         let fill = |number: u8| records.fill(records.ticket(), &[number], Some(&[number]));
         for number in 0..100 {
             fill(number);
@@ -493,7 +497,7 @@ mod tests {
     #[test]
     fn it_stays_within_its_bytes() {
         for capacity_bytes in [size_of::<Bucket>(), 1 << 20, 72 << 20] {
-            assert!(Records::new(capacity_bytes, 0, KeyShape::default()).bytes() <= capacity_bytes);
+            assert!(with_bytes(capacity_bytes).bytes() <= capacity_bytes);
         }
         assert_eq!(size_of::<Bucket>() % 64, 0);
     }
@@ -504,7 +508,7 @@ mod tests {
     fn nobody_reads_something_older_whatever_is_filled_in() {
         const KEYS: u64 = 24;
         // Few buckets, so that records drive out each other.
-        let records = Records::new(3 * size_of::<Bucket>(), 0, KeyShape::default());
+        let records = with_bytes(3 * size_of::<Bucket>());
         let below: Vec<AtomicU64> = (0..KEYS).map(|_| AtomicU64::new(0)).collect();
         let done = AtomicBool::new(false);
         let bytes = |key: u64, number: u64| {

@@ -101,7 +101,7 @@ fn of_two_files_that_claim_to_be_one_segment_the_one_with_records_counts() {
             Segment::prepare(directory.path(), slot, header, SEGMENT_BYTES, false).unwrap();
             let from = segment::path(directory.path(), slot);
             // Its name comes before the others' and behind them.
-            let to = if slot == 0 { 4 + generation as u32 } else { 90 + generation as u32 };
+            let to = if slot == 0 { SLOTS + generation as u32 } else { 90 + generation as u32 };
             fs::rename(from, segment::path(world.directory.path(), to)).unwrap();
         }
         assert_eq!(prefix(&world.open()), last);
