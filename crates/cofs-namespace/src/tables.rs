@@ -10,6 +10,7 @@ pub mod inodes;
 pub mod labels;
 pub mod pool_ends;
 pub mod sets;
+mod spare;
 pub mod volume;
 pub mod xattrs;
 pub mod young;

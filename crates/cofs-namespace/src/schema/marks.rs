@@ -42,9 +42,14 @@ impl Writing {
 /// reads as zeros) or the value of an extended attribute.
 pub fn encode_chunk(bytes: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(1 + bytes.len());
+    encode_chunk_into(&mut out, bytes);
+    out
+}
+
+/// The same, behind what is in `out`.
+pub fn encode_chunk_into(out: &mut Vec<u8>, bytes: &[u8]) {
     out.push(VERSION);
     out.extend_from_slice(bytes);
-    out
 }
 
 /// `bytes_max`: more than this cannot be right.

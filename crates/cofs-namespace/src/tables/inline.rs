@@ -10,8 +10,9 @@ use cofs_engine::Change;
 use cofs_types::{FsResult, InodeId, limits::INLINE_CHUNK_BYTES};
 use smallvec::SmallVec;
 
+use super::spare::chunk_value;
 use crate::{
-    schema::{decode_chunk, encode_chunk, key},
+    schema::{decode_chunk, key},
     tx::Tx,
 };
 
@@ -95,7 +96,7 @@ pub fn write(tx: &mut Tx<'_>, ino: InodeId, offset: u64, data: &[u8], size_bytes
         let covers_all = piece.within.start == 0 && base + piece.within.end as u64 >= size_bytes;
         let key = key::inline(ino, piece.chunk);
         if covers_all || from.len() == INLINE_CHUNK_BYTES {
-            tx.put_covered(&key, encode_chunk(from));
+            tx.put_covered(&key, chunk_value(from));
             continue;
         }
         let mut bytes = if base >= size_bytes { Vec::new() } else { chunk(tx, ino, piece.chunk)? };
@@ -105,7 +106,7 @@ pub fn write(tx: &mut Tx<'_>, ino: InodeId, offset: u64, data: &[u8], size_bytes
         if let Some(to) = bytes.get_mut(piece.within) {
             to.copy_from_slice(from);
         }
-        tx.put_covered(&key, encode_chunk(&bytes));
+        tx.put_covered(&key, chunk_value(&bytes));
     }
     Ok(())
 }
@@ -127,7 +128,7 @@ pub fn zero(tx: &mut Tx<'_>, ino: InodeId, range: Range<u64>) -> FsResult<()> {
         } else if let Some(within) = bytes.get_mut(piece.within) {
             within.fill(0);
         }
-        tx.put_covered(&key, encode_chunk(&bytes));
+        tx.put_covered(&key, chunk_value(&bytes));
     }
     Ok(())
 }
