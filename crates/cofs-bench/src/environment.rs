@@ -56,6 +56,23 @@ impl fmt::Display for Environment {
     }
 }
 
+/// What keeps two FUSE mounts from being compared, if something does: the kernel checks permissions (`default_permissions`) on one of them only, and asks that one
+/// for a directory's attributes again after each change.
+pub fn unequal(environments: &[Environment]) -> Option<String> {
+    let [a, b] = environments else { return None };
+    let is_checked =
+        |of: &Environment| of.mount_options.split([' ', ',']).any(|o| o == "default_permissions");
+    let are_fuse = [a, b].iter().all(|of| of.file_system.starts_with("fuse"));
+    let only = match (is_checked(a), is_checked(b)) {
+        (true, false) if are_fuse => "A",
+        (false, true) if are_fuse => "B",
+        _ => return None,
+    };
+    Some(format!(
+        "the kernel checks permissions on {only} only (default_permissions): what creates or removes takes a request more there"
+    ))
+}
+
 fn processor() -> Option<String> {
     let text = fs::read_to_string("/proc/cpuinfo").ok()?;
     let line = text.lines().find(|line| line.starts_with("model name") || line.starts_with("Model"))?;
@@ -88,4 +105,29 @@ fn mount_of(path: &Path) -> Option<(String, String, String)> {
     let above = mounts.filter(|(point, ..)| path.starts_with(point));
     // The last of equals lies on top.
     above.max_by_key(|(point, ..)| point.len()).map(|(_, kind, source, options)| (kind, source, options))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn on(file_system: &str, mount_options: &str) -> Environment {
+        let [file_system, mount_options] = [file_system, mount_options].map(str::to_owned);
+        Environment { file_system, mount_options, ..Environment::default() }
+    }
+
+    #[test]
+    fn who_has_the_kernel_check_permissions_is_not_compared_with_who_has_not_unsaid() {
+        let checked = on("fuse.cofs", "rw,relatime rw,user_id=0,group_id=0,default_permissions,allow_other");
+        let unchecked = on("fuse.cofs", "rw,relatime rw,user_id=0,group_id=0");
+        let ext4 = on("ext4", "rw,relatime rw");
+        let said = |a: &Environment, b: &Environment| unequal(&[a.clone(), b.clone()]);
+        assert!(said(&checked, &unchecked).unwrap().contains("on A only"));
+        assert!(said(&unchecked, &checked).unwrap().contains("on B only"));
+        for (a, b) in [(&checked, &checked), (&unchecked, &unchecked), (&checked, &ext4), (&ext4, &unchecked)]
+        {
+            assert_eq!(said(a, b), None);
+        }
+        assert_eq!(unequal(&[checked]), None);
+    }
 }

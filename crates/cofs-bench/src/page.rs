@@ -17,6 +17,7 @@ use self::{
 };
 use crate::{
     Report, Unit,
+    environment::unequal,
     report::{Row, duration, median, number},
     settings,
 };
@@ -315,6 +316,7 @@ fn tables(body: &mut String, at: usize, report: &Report, names: &[String]) -> Dr
     notes.extend(c.sync.then(|| "synced before each phase".to_owned()));
     notes.extend(c.drop_caches.then(|| "caches dropped before each phase".to_owned()));
     notes.push(format!("on {}", nodes.join("; ")));
+    notes.extend(unequal(&report.environments));
     writeln!(body, "<p class=\"notes\">{}</p>", escape(&notes.join(" · ")))?;
     for form in &report.original {
         writeln!(body, "<pre>{}</pre>", escape(form))?;

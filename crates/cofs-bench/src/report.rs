@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{Environment, Phase, Unit, settings};
+use crate::{Environment, Phase, Unit, environment::unequal, settings};
 
 /// One measurement of one phase.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
@@ -223,6 +223,9 @@ pub fn table(report: &Report) -> String {
     let mut out = format!("{suite}: {told}; {by}, median of {repeats}\n");
     for (letter, environment) in ["A", "B"].iter().zip(&report.environments) {
         out.push_str(&format!("{letter}  {environment}\n"));
+    }
+    if let Some(what) = unequal(&report.environments) {
+        out.push_str(&format!("!  {what}\n"));
     }
     let compared = report.rows.iter().any(|row| row.versus.is_some());
     let together = report.processes > 1;
