@@ -74,6 +74,8 @@ use crate::{Batch, Bytes, Change, EngineError, EngineHealth, Guard, Outcome};
 const SLOTS: u32 = 4;
 /// With fewer it does not work.
 const SLOTS_MIN: u32 = 2;
+/// A commit that waits for nobody has written its record by then, or failed to.
+const WRITER_BUSY: Duration = Duration::from_millis(100);
 /// One for what an earlier process left, which may not be on stable storage.
 const COMMITS_BEFORE: u64 = 1;
 /// The part of a segment that only what makes room may have while space is short: there may be no reserve for that, nor another segment.
@@ -264,8 +266,8 @@ impl Intake {
         if let Some(error) = self.poison.get() {
             return EngineHealth::Failed(error.clone());
         }
-        // A commit that waits for the drain has the writer; what that waits for is told then.
-        let unwritten = self.writer.try_lock().and_then(|writer| writer.unwritten.clone());
+        // A commit that waits for the drain has the writer long; what that waits for is told then.
+        let unwritten = self.writer.try_lock_for(WRITER_BUSY).and_then(|writer| writer.unwritten.clone());
         unwritten.map_or_else(|| self.work.lock().space.health(), EngineHealth::Stuck)
     }
 

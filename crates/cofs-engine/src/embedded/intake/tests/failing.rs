@@ -73,6 +73,24 @@ fn failed_store(world: &World) -> Option<(Intake, fs::File)> {
     Some((intake, file))
 }
 
+/// The next commit, which may fail as well, has the writer for a moment.
+#[test]
+fn what_kept_a_commit_is_told_while_somebody_commits() {
+    let world = World::new();
+    let Some((intake, _file)) = failed_store(&world) else { return };
+    let is_told = || {
+        let writer = intake.writer.lock();
+        thread::scope(|scope| {
+            let health = scope.spawn(|| intake.health());
+            thread::sleep(Duration::from_millis(5));
+            drop(writer);
+            matches!(health.join().unwrap(), EngineHealth::Stuck(_))
+        })
+    };
+    // Whom the machine holds up for long is not told.
+    assert!((0..3).any(|_| is_told()));
+}
+
 #[test]
 fn after_a_store_that_failed_commits_go_on_by_calls() {
     let world = World::new();
