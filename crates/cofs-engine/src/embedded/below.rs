@@ -14,6 +14,7 @@ mod cuts;
 use std::{
     path::{Path, PathBuf},
     sync::Arc,
+    time::{Duration, Instant},
 };
 
 use rocksdb::{
@@ -44,6 +45,9 @@ const YOUNG_TABLES_MAX: u64 = 40;
 const ROOM_BYTES: u64 = 2 * TABLE_BYTES;
 /// Ranges to be merged, at most; what is beyond is left to compaction.
 const REMOVED_MAX: usize = 1 << 14;
+/// After a merge that failed, or had no room: first, and at most.
+const PUT_OFF: Duration = Duration::from_secs(2);
+const PUT_OFF_MAX: Duration = Duration::from_secs(64);
 
 /// Names of tables in the making.
 pub(super) const NEW_PREFIX: &str = "new-table-";
@@ -65,8 +69,18 @@ pub(super) struct Below {
     failures: u64,
     /// Where something was removed while space was short, and may still stand in tables.
     removed: Vec<Removed>,
-    /// The same, where there was not enough room, or merging failed: to be tried again when more has been taken.
-    put_off: Vec<Removed>,
+    /// The same, where there was not enough room, or merging failed.
+    put_off: PutOff,
+}
+
+/// To be tried again when more has been taken, and after a while: compaction may have had the room just then, and gives it back, or makes
+/// some, without telling anybody.
+#[derive(Default)]
+struct PutOff {
+    ranges: Vec<Removed>,
+    /// For how long, and so until when.
+    pause: Duration,
+    until: Option<Instant>,
 }
 
 /// Between two keys so many were removed.
@@ -101,7 +115,7 @@ impl Below {
             inherited,
             failures: 0,
             removed: Vec::new(),
-            put_off: Vec::new(),
+            put_off: PutOff::default(),
         }
     }
 
@@ -125,7 +139,7 @@ impl Below {
             let _ = std::fs::remove_file(file);
         }
         done?;
-        self.removed.append(&mut self.put_off);
+        self.removed.append(&mut self.put_off.ranges);
         if short {
             let room = REMOVED_MAX.saturating_sub(self.removed.len());
             self.removed.extend(new.ranges.into_iter().filter(|range| range.removals > 0).take(room));
@@ -168,8 +182,8 @@ impl Below {
     }
 
     /// Whether there may be something for [`make_room`](Self::make_room).
-    pub(super) fn has_room_to_make(&self) -> bool {
-        !self.removed.is_empty()
+    pub(super) fn has_room_to_make(&self, now: Instant) -> bool {
+        !self.removed.is_empty() || self.put_off.is_due(now)
     }
 
     /// Has tables merged where something was removed while space was short, first where it was much, as far as there is room for what that
@@ -177,6 +191,7 @@ impl Below {
     pub(super) fn make_room(&mut self, bytes_max: u64) -> Result<(), EngineError> {
         let tables = self.tables()?;
         let levels = Levels::of(&tables);
+        self.removed.append(&mut self.put_off.ranges);
         self.removed.sort_unstable_by_key(|range| range.removals);
         let mut merged_bytes = 0;
         while merged_bytes < bytes_max
@@ -184,15 +199,16 @@ impl Below {
         {
             let bytes = levels.bytes_in(&range.first, &range.last);
             if bytes > reserve::free_bytes(&self.directory) {
-                self.put_off.push(range);
+                self.put_off.ranges.push(range);
             } else if self.merge(&range) {
                 merged_bytes += bytes;
             } else {
                 // The others would fare no better.
-                self.put_off.push(range);
-                self.put_off.append(&mut self.removed);
+                self.put_off.ranges.push(range);
+                self.put_off.ranges.append(&mut self.removed);
             }
         }
+        self.put_off.wait(Instant::now(), merged_bytes > 0);
         Ok(())
     }
 
@@ -317,6 +333,19 @@ impl Below {
         }
         self.inherited = None;
         Ok(())
+    }
+}
+
+impl PutOff {
+    fn is_due(&self, now: Instant) -> bool {
+        !self.ranges.is_empty() && self.until.is_none_or(|until| until <= now)
+    }
+
+    /// Each time for longer, unless something `got_on`.
+    fn wait(&mut self, now: Instant, got_on: bool) {
+        let longer = if got_on { PUT_OFF } else { self.pause * 2 };
+        self.pause = longer.clamp(PUT_OFF, PUT_OFF_MAX);
+        self.until = Some(now + self.pause);
     }
 }
 

@@ -79,12 +79,17 @@ fn what_is_small_is_one_table() {
 
 /// A RocksDB without compaction: what goes here, goes by the removals alone.
 fn below(directory: &Path) -> Below {
+    below_with(|_| Arc::default(), directory)
+}
+
+fn below_with(background: impl FnOnce(&mut Options) -> Arc<Background>, directory: &Path) -> Below {
     let mut options = Options::default();
     options.create_if_missing(true);
     options.set_disable_auto_compactions(true);
+    let background = background(&mut options);
     let inherited = InheritedLogs::of(directory).unwrap();
     let db = Arc::new(DB::open(&options, directory).unwrap());
-    Below::new((db, Arc::default(), Arc::new(Records::new(0, 0, KEYS))), directory, options, KEYS, inherited)
+    Below::new((db, background, Arc::new(Records::new(0, 0, KEYS))), directory, options, KEYS, inherited)
 }
 
 fn removals(numbers: impl IntoIterator<Item = u64>) -> Memtable {
@@ -130,7 +135,7 @@ fn a_table_begins_where_one_below_does() {
 
 /// Three tables, of each of which something is removed while space is short: most of the second, least of the first.
 fn three_with_removals(directory: &Path) -> Below {
-    let mut below = below(directory);
+    let mut below = below_with(Background::of, directory);
     let sequences = (1000..1300).chain(2000..2300).chain(3000..3300);
     below.take(&memtable(sequences.map(|number| (b'n', number)), 4096), false).unwrap();
     below.take(&removals((1000..1010).chain(2000..2100).chain(3000..3050)), true).unwrap();
@@ -150,11 +155,11 @@ fn where_most_was_removed_is_merged_first_and_in_rounds() {
     let directory = tempfile::tempdir().unwrap();
     let mut below = three_with_removals(directory.path());
     for wanted in [&[1000, 1000, 2100, 3000, 3000][..], &[1000, 1000, 2100, 3050], &[1010, 2100, 3050]] {
-        assert!(below.has_room_to_make());
+        assert!(below.has_room_to_make(Instant::now()));
         below.make_room(1).unwrap();
         assert_eq!(begins(&below), wanted);
     }
-    assert!(!below.has_room_to_make());
+    assert!(!below.has_room_to_make(Instant::now()));
     let there = |number: u64| below.db.get(key(b'n', number)).unwrap().is_some();
     assert_eq!([1009, 1010, 2099, 2100, 3049, 3050].map(there), [false, true, false, true, false, true]);
 }
@@ -167,24 +172,26 @@ fn what_there_was_no_room_for_is_tried_again() {
     below.directory = directory.path().join("none");
     below.make_room(u64::MAX).unwrap();
     assert_eq!(begins(&below), [1000, 1000, 2000, 2000, 3000, 3000]);
-    assert!(!below.has_room_to_make(), "there is no use in it before something changes");
+    assert!(!below.has_room_to_make(Instant::now()), "there is no use in it just now");
     below.directory = directory.path().into();
     below.take(&memtable([(b'x', 0)], 1), false).unwrap();
-    assert!(below.has_room_to_make());
+    assert!(below.has_room_to_make(Instant::now()));
     below.make_room(u64::MAX).unwrap();
     assert_eq!(begins(&below), [1010, 2100, 3050]);
+    assert!(!below.has_room_to_make(Instant::now() + PUT_OFF_MAX), "nothing is left");
 }
 
-/// Takes the names of the tables that RocksDB would make next: what does that fails.
-fn obstruct(directory: &Path) {
+/// Takes the names of the tables that RocksDB would make next, by what it returns: what makes one fails.
+fn obstruct(directory: &Path) -> Vec<PathBuf> {
     let number = |file: std::io::Result<std::fs::DirEntry>| {
         let name = file.unwrap().file_name().into_string().unwrap();
         name.split(|char: char| !char.is_ascii_digit()).filter_map(|digits| digits.parse::<u64>().ok()).max()
     };
     let last = std::fs::read_dir(directory).unwrap().filter_map(number).max().unwrap();
-    for number in last + 1..last + 20 {
-        std::fs::create_dir(directory.join(format!("{number:06}.sst"))).unwrap();
-    }
+    let obstacles: Vec<_> =
+        (last + 1..last + 20).map(|number| directory.join(format!("{number:06}.sst"))).collect();
+    obstacles.iter().for_each(|obstacle| std::fs::create_dir(obstacle).unwrap());
+    obstacles
 }
 
 #[test]
@@ -194,8 +201,37 @@ fn a_merge_that_fails_is_put_off_with_all_others() {
     obstruct(directory.path());
     below.make_room(u64::MAX).unwrap();
     assert_eq!(begins(&below), [1000, 1000, 2000, 2000, 3000, 3000]);
-    assert!(!below.has_room_to_make() && below.put_off.len() == 3);
+    assert!(!below.has_room_to_make(Instant::now()) && below.put_off.ranges.len() == 3);
     assert_eq!(below.failures(), 1, "the others were not tried");
+}
+
+/// As where compaction takes all the room beside it, and gives it back: nobody commits any more, as nothing that grows is taken.
+#[test]
+fn a_merge_that_failed_is_tried_again_though_nothing_is_taken() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut below = three_with_removals(directory.path());
+    let obstacles = obstruct(directory.path());
+    below.make_room(u64::MAX).unwrap();
+    assert!(!below.has_room_to_make(Instant::now()));
+    obstacles.iter().for_each(|obstacle| std::fs::remove_dir(obstacle).unwrap());
+    assert!(below.has_room_to_make(Instant::now() + PUT_OFF));
+    below.make_room(u64::MAX).unwrap();
+    assert_eq!(begins(&below), [1010, 2100, 3050]);
+}
+
+#[test]
+fn what_fails_again_and_again_is_put_off_for_longer_and_longer() {
+    let mut put_off = PutOff::default();
+    let now = Instant::now();
+    let mut waits = |got_on| {
+        put_off.ranges.push(Removed { first: Key::new(), last: Key::new(), removals: 1 });
+        put_off.wait(now, got_on);
+        (1..=80).find(|&seconds| put_off.is_due(now + Duration::from_secs(seconds)))
+    };
+    assert_eq!([false; 8].map(&mut waits), [2, 4, 8, 16, 32, 64, 64, 64].map(Some));
+    assert_eq!([true, true, false].map(&mut waits), [2, 2, 4].map(Some), "something was merged");
+    put_off.ranges.clear();
+    assert!(!put_off.is_due(now + PUT_OFF_MAX));
 }
 
 /// Of the young tables two groups do not meet: the scattered keys', and those of sequences that overlap from one table to the next.

@@ -66,7 +66,7 @@ impl Drain {
         let working = Arc::clone(&intake);
         let work = move || {
             working.keep_newest_in_memory();
-            while let Some(job) = working.next_job(below.has_room_to_make()) {
+            while let Some(job) = working.next_job(|| below.has_room_to_make(Instant::now())) {
                 match working.work_on(&job, &mut below) {
                     Ok(()) => {}
                     Err(Failure::Passing(error)) => working.stuck(error, job),
@@ -97,8 +97,8 @@ impl Drop for Drain {
 }
 
 impl Intake {
-    /// Waits for something to do; `None` at the end. `room_to_make`: there may be, below.
-    pub(super) fn next_job(&self, room_to_make: bool) -> Option<Job> {
+    /// Waits for something to do; `None` at the end. `room_to_make`: whether there may be some, below.
+    pub(super) fn next_job(&self, room_to_make: impl Fn() -> bool) -> Option<Job> {
         let mut work = self.work.lock();
         while !work.stopping {
             if let Some(job) = self.job_at_once(&mut work) {
@@ -110,7 +110,7 @@ impl Intake {
             self.change_space(&mut work, |space| space.look_again(|bytes| self.take_back(bytes)));
             if paused && self.committed.load(Ordering::Relaxed) == before {
                 self.pool.clear();
-                if let Some(job) = self.job_of_pause(&work, room_to_make) {
+                if let Some(job) = self.job_of_pause(&work, &room_to_make) {
                     return Some(job);
                 }
             }
@@ -135,13 +135,13 @@ impl Intake {
         }
     }
 
-    fn job_of_pause(&self, work: &Work, room_to_make: bool) -> Option<Job> {
+    fn job_of_pause(&self, work: &Work, room_to_make: impl Fn() -> bool) -> Option<Job> {
         let removals = self.layers.read().first().map_or(0, |layer| layer.memtable.removals());
         let enough = if work.space.is_short() { 1 } else { REMOVALS_MANY };
         if removals >= enough && work.spare.is_some() {
             return Some(Job::EndSegment);
         }
-        room_to_make.then_some(Job::MakeRoom)
+        room_to_make().then_some(Job::MakeRoom)
     }
 
     /// The segment that this life begins with. Those after it are kept there before anybody has them.

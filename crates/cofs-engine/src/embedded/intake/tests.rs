@@ -101,7 +101,7 @@ impl World {
         if intake.work.lock().spare.is_some() {
             return;
         }
-        let Some(Job::Prepare(slot, header)) = intake.next_job(false) else { return };
+        let Some(Job::Prepare(slot, header)) = intake.next_job(|| false) else { return };
         intake.prepare(slot, header).unwrap();
         self.harden(&segment::path(self.directory.path(), slot.number));
     }
@@ -496,7 +496,7 @@ fn the_reserve_comes_back_though_there_is_nothing_to_do() {
     let bytes = reserve::release(world.directory.path()).unwrap();
     intake.opened_with_reserve(from_errno("opening", rustix::io::Errno::NOSPC), bytes);
     thread::scope(|scope| {
-        let drain = scope.spawn(|| intake.next_job(false));
+        let drain = scope.spawn(|| intake.next_job(|| false));
         let from = Instant::now();
         while intake.short.load(Ordering::Relaxed) && from.elapsed() < Duration::from_secs(60) {
             intake.changed.notify_all();
@@ -520,7 +520,7 @@ fn the_memory_of_values_is_given_back_in_a_pause() {
     drop(memtable);
     assert!(!intake.pool.is_empty());
     thread::scope(|scope| {
-        let drain = scope.spawn(|| intake.next_job(false));
+        let drain = scope.spawn(|| intake.next_job(|| false));
         let from = Instant::now();
         while !intake.pool.is_empty() && from.elapsed() < Duration::from_secs(60) {
             thread::sleep(Duration::from_millis(10));

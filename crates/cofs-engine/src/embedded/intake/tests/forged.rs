@@ -155,7 +155,7 @@ fn a_record_larger_than_what_is_read_at_a_time_is_read() {
 
 fn make_ready_of(intake: &Intake) {
     if intake.work.lock().spare.is_none()
-        && let Some(Job::Prepare(slot, header)) = intake.next_job(false)
+        && let Some(Job::Prepare(slot, header)) = intake.next_job(|| false)
     {
         intake.prepare(slot, header).unwrap();
     }
