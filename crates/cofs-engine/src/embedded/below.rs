@@ -43,6 +43,8 @@ const YOUNG_TABLES_MAX: u64 = 40;
 
 /// What compaction makes before it removes what that replaces: with less it may fail for want of space.
 const ROOM_BYTES: u64 = 2 * TABLE_BYTES;
+/// Of the error of an option that holds, but not beyond this life.
+const NOT_PERSISTED: &str = "persist options";
 /// Ranges to be merged, at most; what is beyond is left to compaction.
 const REMOVED_MAX: usize = 1 << 14;
 /// After a merge that failed, or had no room: first, and at most.
@@ -71,6 +73,8 @@ pub(super) struct Below {
     removed: Vec<Removed>,
     /// The same, where there was not enough room, or merging failed.
     put_off: PutOff,
+    /// RocksDB compacts by itself.
+    by_itself: bool,
 }
 
 /// To be tried again when more has been taken, and after a while: compaction may have had the room just then, and gives it back, or makes
@@ -116,6 +120,7 @@ impl Below {
             failures: 0,
             removed: Vec::new(),
             put_off: PutOff::default(),
+            by_itself: true,
         }
     }
 
@@ -133,6 +138,11 @@ impl Below {
         }
         let mut new = New::default();
         let built = self.build(memtable, &cuts, Held::by(below), &mut new);
+        if short && memtable.removals() > 0 {
+            self.let_compact(false);
+        } else if !short {
+            self.let_compact(true);
+        }
         let done = built.and_then(|()| self.hand_over(&new.files));
         for file in new.files {
             // Gone already if it was taken, unless it was copied; one that stays is built over.
@@ -164,6 +174,9 @@ impl Below {
             return Err(error);
         }
         if failures == self.failures {
+            if self.removed.is_empty() {
+                self.let_compact(true);
+            }
             return Ok(true);
         }
         // Of what it does not begin for want of space RocksDB tells in its log only. It tries again by itself.
@@ -209,7 +222,24 @@ impl Below {
             }
         }
         self.put_off.wait(Instant::now(), merged_bytes > 0);
+        if self.removed.is_empty() && self.put_off.ranges.is_empty() {
+            self.let_compact(true);
+        }
         Ok(())
+    }
+
+    /// Whether RocksDB compacts by itself. While removals wait to be merged where each of them is, it must not: of the young tables that have them it makes
+    /// one, and merging that takes room for all that stands in its range.
+    fn let_compact(&mut self, by_itself: bool) {
+        if by_itself == self.by_itself {
+            return;
+        }
+        let off = if by_itself { "false" } else { "true" };
+        let done = self.db.set_options(&[("disable_auto_compactions", off)]);
+        // It holds although the file of RocksDB's settings can't be written, for which there may be no room.
+        if done.map_or_else(|error| error.as_ref().contains(NOT_PERSISTED), |()| true) {
+            self.by_itself = by_itself;
+        }
     }
 
     /// Whether it went well: RocksDB tells here only that something failed meanwhile.

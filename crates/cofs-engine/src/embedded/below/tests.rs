@@ -183,13 +183,16 @@ fn what_there_was_no_room_for_is_tried_again() {
 
 /// Takes the names of the tables that RocksDB would make next, by what it returns: what makes one fails.
 fn obstruct(directory: &Path) -> Vec<PathBuf> {
+    obstruct_names(directory, |number| format!("{number:06}.sst"))
+}
+
+fn obstruct_names(directory: &Path, name: impl Fn(u64) -> String) -> Vec<PathBuf> {
     let number = |file: std::io::Result<std::fs::DirEntry>| {
         let name = file.unwrap().file_name().into_string().unwrap();
         name.split(|char: char| !char.is_ascii_digit()).filter_map(|digits| digits.parse::<u64>().ok()).max()
     };
     let last = std::fs::read_dir(directory).unwrap().filter_map(number).max().unwrap();
-    let obstacles: Vec<_> =
-        (last + 1..last + 20).map(|number| directory.join(format!("{number:06}.sst"))).collect();
+    let obstacles: Vec<_> = (last + 1..last + 20).map(|number| directory.join(name(number))).collect();
     obstacles.iter().for_each(|obstacle| std::fs::create_dir(obstacle).unwrap());
     obstacles
 }
@@ -212,11 +215,29 @@ fn a_merge_that_failed_is_tried_again_though_nothing_is_taken() {
     let mut below = three_with_removals(directory.path());
     let obstacles = obstruct(directory.path());
     below.make_room(u64::MAX).unwrap();
-    assert!(!below.has_room_to_make(Instant::now()));
+    assert!(!below.has_room_to_make(Instant::now()) && !below.by_itself);
     obstacles.iter().for_each(|obstacle| std::fs::remove_dir(obstacle).unwrap());
     assert!(below.has_room_to_make(Instant::now() + PUT_OFF));
     below.make_room(u64::MAX).unwrap();
+    assert!(below.by_itself);
     assert_eq!(begins(&below), [1010, 2100, 3050]);
+}
+
+/// As on a full file system.
+#[test]
+fn that_rocksdb_does_not_compact_holds_although_it_can_write_that_nowhere() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut below = below(directory.path());
+    obstruct_names(directory.path(), |number| format!("OPTIONS-{number:06}.dbtmp"));
+    let refused = below.db.set_options(&[("disable_auto_compactions", "true")]).unwrap_err();
+    assert!(refused.as_ref().contains(NOT_PERSISTED), "{refused}");
+    for by_itself in [false, true] {
+        below.let_compact(by_itself);
+        assert_eq!(below.by_itself, by_itself);
+    }
+    // What is no option is none.
+    let wrong = below.db.set_options(&[("disable_auto_compaction", "true")]).unwrap_err();
+    assert!(!wrong.as_ref().contains(NOT_PERSISTED), "{wrong}");
 }
 
 #[test]
@@ -234,33 +255,72 @@ fn what_fails_again_and_again_is_put_off_for_longer_and_longer() {
     assert!(!put_off.is_due(now + PUT_OFF_MAX));
 }
 
+/// With the options that stores have.
+fn below_as_used(directory: &Path) -> Below {
+    let (mut options, _cache) = rocksdb_options(&Budget::of(32 << 20), 0);
+    options.create_if_missing(true);
+    let background = Background::of(&mut options);
+    let db = Arc::new(DB::open(&options, directory).unwrap());
+    let inherited = InheritedLogs::of(directory).unwrap();
+    let records = Arc::new(Records::new(0, 0, KEYS));
+    Below::new((db, background, records), directory, options, KEYS, inherited)
+}
+
+fn wait_for_compaction(below: &Below) {
+    // What is pending may not begin where it is not let.
+    let is_busy = || {
+        below.number(properties::NUM_RUNNING_COMPACTIONS) > 0
+            || below.by_itself && below.number(properties::COMPACTION_PENDING) > 0
+    };
+    while is_busy() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// They are enough young tables for compaction to begin by itself, which would make one of them.
+#[test]
+fn removals_that_wait_to_be_merged_stay_where_each_of_them_is() {
+    const TABLES: u64 = 20;
+    let directory = tempfile::tempdir().unwrap();
+    let mut below = below_as_used(directory.path());
+    let numbers = |of_each: std::ops::Range<u64>| {
+        (0..TABLES).flat_map(move |table| of_each.clone().map(move |number| table * 1000 + number))
+    };
+    below.take(&memtable(numbers(0..300).map(|number| (b'n', number)), 4096), false).unwrap();
+    below.take(&removals(numbers(0..2)), true).unwrap();
+    wait_for_compaction(&below);
+    let each = |first: u64| (0..TABLES).map(move |table| table * 1000 + first);
+    let twice: Vec<u64> = each(0).flat_map(|first| [first, first]).collect();
+    assert_eq!(begins(&below), twice);
+    // What else is taken meanwhile changes nothing of it.
+    below.take(&memtable([(b'x', 0)], 1), true).unwrap();
+    wait_for_compaction(&below);
+    assert_eq!(begins(&below), twice);
+    while below.has_room_to_make(Instant::now()) {
+        assert!(!below.by_itself);
+        below.make_room(1).unwrap();
+    }
+    assert_eq!(begins(&below), each(2).collect::<Vec<_>>());
+    assert!(below.by_itself);
+    let overlapping = || memtable([(b'n', 0), (b'n', TABLES * 1000)], 1);
+    (0..15).for_each(|_| below.take(&overlapping(), false).unwrap());
+    wait_for_compaction(&below);
+    assert!(below.number(&properties::num_files_at_level(0)) < 12, "it compacts again");
+}
+
 /// Of the young tables two groups do not meet: the scattered keys', and those of sequences that overlap from one table to the next.
 #[test]
 fn each_group_of_young_tables_has_its_turn() {
     const ROUNDS: u64 = 48;
     let directory = tempfile::tempdir().unwrap();
-    let (mut options, _cache) = rocksdb_options(&Budget::of(32 << 20), 0);
-    options.create_if_missing(true);
-    let background = Background::of(&mut options);
-    let db = Arc::new(DB::open(&options, directory.path()).unwrap());
-    let inherited = InheritedLogs::of(directory.path()).unwrap();
-    let records = Arc::new(Records::new(0, 0, KEYS));
-    let mut below =
-        Below::new((Arc::clone(&db), background, records), directory.path(), options, KEYS, inherited);
+    let mut below = below_as_used(directory.path());
     for round in 0..ROUNDS {
         let scattered = (0..300).map(|number| (b'x', number * 1000 + round));
         let overlapping = (0..300).map(|number| (b'n', (round * 200 + number) * 2));
         below.take(&memtable(scattered.chain(overlapping), 4096), false).unwrap();
-        let busy = || {
-            [properties::NUM_RUNNING_COMPACTIONS, properties::COMPACTION_PENDING]
-                .iter()
-                .any(|what| below.number(what) > 0)
-        };
-        while busy() {
-            std::thread::sleep(std::time::Duration::from_millis(1));
-        }
+        wait_for_compaction(&below);
     }
-    let told = db.property_value("rocksdb.cfstats-no-file-histogram").unwrap().unwrap();
+    let told = below.db.property_value("rocksdb.cfstats-no-file-histogram").unwrap().unwrap();
     let word = |line: &str, at_end| -> u64 {
         let line = told.lines().find(|told| told.trim().starts_with(line)).unwrap();
         line.split_whitespace().nth_back(at_end).unwrap().trim_end_matches(',').parse().unwrap()

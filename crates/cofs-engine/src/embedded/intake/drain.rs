@@ -156,6 +156,10 @@ impl Intake {
         match job {
             Job::Prepare(slot, header) => self.prepare(*slot, *header),
             Job::Drain(_) if self.is_behind(below).map_err(Failure::Passing)? => {
+                if below.has_room_to_make(Instant::now()) {
+                    // Which makes those tables fewer of which there are too many.
+                    return below.make_room(MERGED_BYTES_MAX).map_err(Failure::Passing);
+                }
                 self.rest(&mut self.work.lock(), CATCHING_UP);
                 Ok(())
             }
