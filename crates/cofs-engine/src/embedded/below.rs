@@ -23,7 +23,7 @@ use rocksdb::{
 };
 use rustix::io::Errno;
 
-use self::cuts::{Cut, cut_between, cuts};
+use self::cuts::{Cut, cut_at_gaps, cut_between, cuts};
 use super::{
     KeyShape,
     background::Background,
@@ -135,6 +135,8 @@ impl Below {
         let below = self.remove_dead(memtable)?;
         if short {
             cut_between(&mut cuts, &below);
+        } else {
+            cut_at_gaps(&mut cuts, memtable, &below)?;
         }
         let mut new = New::default();
         let built = self.build(memtable, &cuts, Held::by(below), &mut new);

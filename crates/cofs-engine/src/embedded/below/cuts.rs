@@ -10,6 +10,8 @@ use crate::{EngineError, Key};
 
 /// A part with less shares a table with its neighbours: many tiny tables would help nobody.
 const PART_BYTES_MIN: usize = 1 << 20;
+/// In a small memtable so many tables begin behind gaps, at most.
+const GAPS_MAX: usize = 4;
 /// Values that are this large on an average are not compressed: that takes longer than all else that is done to them here, and they
 /// are small files, which would take as much anywhere else.
 const LARGE_VALUE_BYTES: usize = 1 << 10;
@@ -127,6 +129,40 @@ pub(super) fn cut_between(cuts: &mut Vec<Cut>, below: &[Table]) {
     let mut more: Vec<Cut> = below.iter().map(cut).collect();
     cuts.append(&mut more);
     cuts.sort_by(|one, other| one.first.cmp(&other.first));
+}
+
+/// Lets a table of a small memtable begin also behind the gaps between its keys in which most stands below: a small table over much that is none of its
+/// business would be merged with all of that, and whatever else is to be merged there with it.
+pub(super) fn cut_at_gaps(
+    cuts: &mut Vec<Cut>,
+    memtable: &Memtable,
+    below: &[Table],
+) -> Result<(), EngineError> {
+    if memtable.bytes() >= PART_BYTES_MIN {
+        return Ok(());
+    }
+    let mut gaps = Vec::new();
+    let mut before: Option<Key> = None;
+    let mut below = below.iter().peekable();
+    memtable.visit(|key, _| {
+        let mut bytes = 0;
+        while let Some(table) = below.next_if(|table| table.first.as_slice() <= key) {
+            let begins_in_it =
+                before.as_ref().is_some_and(|before| before.as_slice() < table.first.as_slice());
+            if begins_in_it && table.last.as_slice() < key {
+                bytes += table.bytes;
+            }
+        }
+        if bytes >= PART_BYTES_MIN as u64 {
+            gaps.push((bytes, Key::from_slice(key)));
+        }
+        before = Some(Key::from_slice(key));
+        Ok(())
+    })?;
+    gaps.sort_unstable_by(|one, other| other.cmp(one));
+    cuts.extend(gaps.into_iter().take(GAPS_MAX).map(|(_, first)| Cut { first, large_values: false }));
+    cuts.sort_by(|one, other| one.first.cmp(&other.first));
+    Ok(())
 }
 
 fn adjoin(one: Option<u64>, next: Option<u64>) -> bool {

@@ -133,6 +133,32 @@ fn a_table_begins_where_one_below_does() {
     assert_eq!(cuts, wanted.map(|(number, large_values)| cut(number, large_values)));
 }
 
+#[test]
+fn a_small_table_does_not_lie_over_much_that_is_none_of_its_business() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut below = below(directory.path());
+    let sequences = (0..8).flat_map(|sequence| sequence * 1000..sequence * 1000 + 300);
+    below.take(&memtable(sequences.map(|number| (b'n', number)), 4096), false).unwrap();
+    assert_eq!(below.tables().unwrap().len(), 8);
+    // Something is removed of the first two, and something new comes behind the last.
+    let small = removals([5, 7, 1005]);
+    (9000..9010).for_each(|number| small.apply(&[Change::put(key(b'n', number), vec![0; 4096])]));
+    below.take(&small, false).unwrap();
+    let mut young: Vec<_> =
+        below.tables().unwrap().into_iter().filter(|table| table.bytes < 1 << 20).collect();
+    young.sort();
+    let numbers = |key: &[u8]| (KEYS.number)(key).unwrap();
+    let young: Vec<_> = young.iter().map(|table| (numbers(&table.first), numbers(&table.last))).collect();
+    assert_eq!(young, [(5, 1005), (9000, 9009)]);
+    // Where there are many gaps the largest count.
+    below.take(&removals((0..8).map(|sequence| sequence * 1000 + 150)), false).unwrap();
+    let many = below.tables().unwrap().into_iter().filter(|table| numbers(&table.first) % 1000 == 150);
+    assert_eq!(many.count(), 1, "nothing but what they are in lies between these");
+    below.take(&removals([1, 2001, 4001, 6001, 9001]), false).unwrap();
+    let between = below.tables().unwrap().into_iter().filter(|table| numbers(&table.first) % 1000 == 1);
+    assert_eq!(between.count(), 5);
+}
+
 /// Three tables, of each of which something is removed while space is short: most of the second, least of the first.
 fn three_with_removals(directory: &Path) -> Below {
     let mut below = below_with(Background::of, directory);

@@ -281,7 +281,7 @@ impl Memtable {
     }
 
     /// Bytes in memory, estimated.
-    pub(super) fn bytes(&self) -> usize {
+    pub(in crate::embedded) fn bytes(&self) -> usize {
         let table = self.table.read();
         table.entries_bytes + table.values.bytes()
     }
