@@ -9,10 +9,16 @@
 use std::{
     fs::{self, File},
     io,
+    num::NonZero,
     path::Path,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread::{self, Builder, available_parallelism},
 };
 
+use parking_lot::Mutex;
 use rustix::io::Errno;
 
 use super::{
@@ -20,7 +26,7 @@ use super::{
     end::End,
     memtable::Memtable,
     record::Record,
-    segment::{self, Header, Segment, Tail},
+    segment::{self, Header, Replayed, Segment, Tail},
 };
 use crate::{
     EngineError, KeyShape,
@@ -29,6 +35,7 @@ use crate::{
 
 /// A memtable is made for no larger one; it takes as many records as there are.
 const SEGMENT_BYTES_EXPECTED: u64 = 128 << 20;
+const THREAD: &str = "cofs-replay";
 
 /// The journal as it was found.
 #[derive(Default)]
@@ -87,16 +94,13 @@ pub(super) fn read(directory: &Path, write: bool, keys: KeyShape) -> Result<Foun
     let mut found = Found { newest: newest.generation, void, free, slots, ..Found::default() };
     let end = End::noted(directory);
     let mut whole = true;
-    for (slot, header) in live {
+    let read = read_all(directory, &live, write, keys);
+    for ((slot, header), read) in live.into_iter().zip(read) {
         if !whole {
             found.void.push(slot);
             continue;
         }
-        let segment = Segment::open(directory, slot, header, write).map_err(reading)?;
-        let bytes = std::fs::metadata(segment::path(directory, slot)).map_err(reading)?.len();
-        // Whatever its length, which nobody has to have written.
-        let memtable = Memtable::of_segment(bytes.min(SEGMENT_BYTES_EXPECTED), keys);
-        let replayed = segment.replay(|changes| memtable.replay(changes)).map_err(reading)?;
+        let (segment, memtable, replayed) = read.map_err(reading)?;
         whole = replayed.ended;
         if end.is_some_and(|end| end.is_missed_in(header.generation, replayed.commits, replayed.ended)) {
             return Err(damaged(directory, slot, replayed.at));
@@ -105,6 +109,43 @@ pub(super) fn read(directory: &Path, write: bool, keys: KeyShape) -> Result<Foun
         found.layers.push(Layer::new(segment, memtable));
     }
     Ok(found)
+}
+
+type Read = io::Result<(Segment, Memtable, Replayed)>;
+
+/// Reads segments side by side, as many at a time as there are processors: whoever mounts after `kill -9` waits for this. Those that do not count, as
+/// one before them was not ended, are read in vain.
+fn read_all(directory: &Path, live: &[(u32, Header)], write: bool, keys: KeyShape) -> Vec<Read> {
+    let next = AtomicUsize::new(0);
+    let all = Mutex::new(Vec::with_capacity(live.len()));
+    let work = || {
+        while let at = next.fetch_add(1, Ordering::Relaxed)
+            && let Some((slot, header)) = live.get(at)
+        {
+            let read = read_one(directory, *slot, *header, write, keys);
+            all.lock().push((at, read));
+        }
+    };
+    let processors = available_parallelism().map_or(1, NonZero::get);
+    thread::scope(|scope| {
+        for _ in 1..processors.min(live.len()) {
+            // What has no thread is read by those that there are.
+            let _ = Builder::new().name(THREAD.into()).spawn_scoped(scope, work);
+        }
+        work();
+    });
+    let mut all = all.into_inner();
+    all.sort_unstable_by_key(|(at, _)| *at);
+    all.into_iter().map(|(_, read)| read).collect()
+}
+
+fn read_one(directory: &Path, slot: u32, header: Header, write: bool, keys: KeyShape) -> Read {
+    let segment = Segment::open(directory, slot, header, write)?;
+    let bytes = fs::metadata(segment::path(directory, slot))?.len();
+    // Whatever its length, which nobody has to have written.
+    let memtable = Memtable::of_segment(bytes.min(SEGMENT_BYTES_EXPECTED), keys);
+    let replayed = segment.replay(|changes| memtable.replay(changes))?;
+    Ok((segment, memtable, replayed))
 }
 
 /// Of files that claim to be the same segment the one with records, or the last; and the others: of attempts to make it ready that were given up, and could not be
