@@ -172,13 +172,14 @@ impl Below {
             self.failures = failures;
             return Ok(false);
         }
+        if !self.removed.is_empty() {
+            return Ok(true); // Making room comes first, and makes them fewer.
+        }
+        self.let_compact(true);
         if let Some(error) = self.background.failing() {
             return Err(error);
         }
         if failures == self.failures {
-            if self.removed.is_empty() {
-                self.let_compact(true);
-            }
             return Ok(true);
         }
         // Of what it does not begin for want of space RocksDB tells in its log only. It tries again by itself.

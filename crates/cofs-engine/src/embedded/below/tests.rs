@@ -249,6 +249,29 @@ fn a_merge_that_failed_is_tried_again_though_nothing_is_taken() {
     assert_eq!(begins(&below), [1010, 2100, 3050]);
 }
 
+/// Else nobody would make them fewer: there is no pause while something waits to be taken.
+#[test]
+fn where_merging_what_was_removed_fails_and_young_tables_are_many_rocksdb_compacts_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut below = three_with_removals(directory.path());
+    let obstacles = obstruct(directory.path());
+    below.make_room(u64::MAX).unwrap();
+    assert!(!below.is_behind().unwrap() && !below.by_itself);
+    obstacles.iter().for_each(|obstacle| std::fs::remove_dir(obstacle).unwrap());
+    let number = |below: &Below| below.number(&properties::num_files_at_level(0));
+    while number(&below) < YOUNG_TABLES_MAX {
+        below.take(&removals([1020, 3290]), true).unwrap();
+    }
+    // All of it waits again, with what was taken: that is done first.
+    assert!(below.is_behind().unwrap() && !below.by_itself && below.has_room_to_make(Instant::now()));
+    obstruct(directory.path());
+    below.make_room(u64::MAX).unwrap();
+    assert!(
+        number(&below) >= YOUNG_TABLES_MAX && !below.has_room_to_make(Instant::now()) && !below.by_itself
+    );
+    assert!(below.is_behind().is_err() && below.by_itself);
+}
+
 /// As on a full file system.
 #[test]
 fn that_rocksdb_does_not_compact_holds_although_it_can_write_that_nowhere() {
