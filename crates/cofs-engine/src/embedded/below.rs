@@ -140,7 +140,7 @@ impl Below {
         }
         let mut new = New::default();
         let built = self.build(memtable, &cuts, Held::by(below), &mut new);
-        if short && memtable.removals() > 0 {
+        if short && built.is_ok() && new.ranges.iter().any(|range| range.removals > 0) {
             self.let_compact(false);
         } else if !short {
             self.let_compact(true);

@@ -336,6 +336,8 @@ fn removals_that_wait_to_be_merged_stay_where_each_of_them_is() {
         (0..TABLES).flat_map(move |table| of_each.clone().map(move |number| table * 1000 + number))
     };
     below.take(&memtable(numbers(0..300).map(|number| (b'n', number)), 4096), false).unwrap();
+    below.take(&removals([999]), true).unwrap();
+    assert!(below.by_itself, "nobody has it");
     below.take(&removals(numbers(0..2)), true).unwrap();
     wait_for_compaction(&below);
     let each = |first: u64| (0..TABLES).map(move |table| table * 1000 + first);
