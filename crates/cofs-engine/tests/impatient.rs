@@ -20,7 +20,7 @@ use std::{
 use cofs_engine::{Change, EmbeddedEngine, EmbeddedOptions, Engine, EngineError};
 use cofs_wait::{BlockingThread, unless_it_waits};
 use common::{MEMORY_BYTES, changes, commit};
-use pages::{file_system_tells, let_go};
+use pages::{file_system_tells, is_refused, let_go};
 
 const VALUES: u64 = 4000;
 
@@ -77,6 +77,18 @@ fn cold(directory: &Path) -> (EmbeddedEngine, bool) {
     }
 }
 
+/// Has `test` done over [`cold`] stores until it says that it was refused all that it had to be (see [`is_refused`]).
+fn over_cold(test: impl Fn(&EmbeddedEngine) -> bool) {
+    assert!(is_refused(
+        || {},
+        || {
+            let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+            let (engine, tells) = cold(directory.path());
+            (tells && !test(&engine)).then_some(())
+        }
+    ));
+}
+
 /// As a worker asks: `None`, it would have to wait.
 fn impatiently<T>(ask: impl FnOnce() -> Result<T, EngineError>) -> Option<T> {
     match pin!(unless_it_waits(async { ask() })).poll(&mut Context::from_waker(Waker::noop())) {
@@ -96,8 +108,11 @@ fn scanned(engine: &EmbeddedEngine, from: u64, count: usize) -> Result<Vec<Vec<u
 
 #[test]
 fn what_the_disk_has_alone_is_refused_and_what_the_page_cache_has_is_given() {
-    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let (engine, true) = cold(directory.path()) else { return };
+    over_cold(refuses_and_gives);
+}
+
+/// Whether it refused all.
+fn refuses_and_gives(engine: &EmbeddedEngine) -> bool {
     // Far apart: the kernel reads ahead.
     let [one, two, three, four] = [400, 1400, 2400, 3400];
     let keys = [key(two), key(two + 1)];
@@ -108,29 +123,35 @@ fn what_the_disk_has_alone_is_refused_and_what_the_page_cache_has_is_given() {
         Ok(seen)
     };
     let get = || Ok(engine.get(&key(one))?.map(|value| value.to_vec()));
+    let get_both = || {
+        let both = engine.multi_get(&keys)?;
+        Ok(both.into_iter().flatten().map(|value| value.to_vec()).collect::<Vec<_>>())
+    };
+    let scan = || scanned(engine, three, 2);
 
-    assert_eq!(impatiently(get), None);
-    assert_eq!(impatiently(|| engine.multi_get(&keys)), None);
-    assert_eq!(impatiently(|| scanned(&engine, three, 2)), None);
-    assert_eq!(impatiently(shown), None);
+    let refused = [
+        impatiently(get).is_none(),
+        impatiently(get_both).is_none(),
+        impatiently(scan).is_none(),
+        impatiently(shown).is_none(),
+    ];
     {
         // A thread that may wait does.
         let _may_wait = BlockingThread::enter();
         assert_eq!(impatiently(get), Some(Some(value(one))));
     }
     // Whoever is not asked for haste waits, too.
-    assert_eq!(engine.multi_get(&keys).unwrap().len(), 2);
-    assert_eq!(scanned(&engine, three, 2).unwrap().len(), 2);
+    let (both, found) = ([value(two), value(two + 1)], [value(three), value(three + 1)]);
+    assert_eq!(get_both().unwrap(), both);
+    assert_eq!(scan().unwrap(), found);
     assert_eq!(shown().unwrap(), [value(four)]);
 
     // Now all of it is in memory, if not in the engine's.
     assert_eq!(impatiently(get), Some(Some(value(one))));
-    let two_of = |values: Vec<Option<_>>| {
-        values.into_iter().flatten().map(|value: bytes::Bytes| value.to_vec()).collect::<Vec<_>>()
-    };
-    assert_eq!(impatiently(|| engine.multi_get(&keys)).map(two_of), Some(vec![value(two), value(two + 1)]));
-    assert_eq!(impatiently(|| scanned(&engine, three, 2)), Some(vec![value(three), value(three + 1)]));
-    assert_eq!(impatiently(shown), Some(vec![value(four)]));
+    assert_eq!(impatiently(get_both).unwrap(), both);
+    assert_eq!(impatiently(scan).unwrap(), found);
+    assert_eq!(impatiently(shown).unwrap(), [value(four)]);
+    refused == [true; 4]
 }
 
 /// A file's access time is in its inode, and the block that this is in may have to be read first.
@@ -170,25 +191,27 @@ fn reads_change_no_access_times_below() {
 
 #[test]
 fn what_was_committed_just_now_is_given_and_commits_go_on_behind_a_refusal() {
-    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let (engine, tells) = cold(directory.path());
-    commit(&engine, &changes(vec![Change::put(key(7), value(70))]));
-    assert_eq!(impatiently(|| engine.get(&key(7))).flatten().as_deref(), Some(&value(70)[..]));
-    if tells {
-        assert_eq!(impatiently(|| engine.get(&key(3400))), None);
-    }
-    commit(&engine, &changes(vec![Change::put(key(3400), value(1))]));
-    assert_eq!(impatiently(|| engine.get(&key(3400))).flatten().as_deref(), Some(&value(1)[..]));
-    drop(engine);
-    let engine = open(directory.path());
-    for number in 0..VALUES {
-        let expected = value(match number {
-            7 => 70,
-            3400 => 1,
-            other => other,
-        });
-        assert_eq!(engine.get(&key(number)).unwrap().as_deref(), Some(&expected[..]), "{number}");
-    }
+    let refused = || {
+        let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let (engine, tells) = cold(directory.path());
+        commit(&engine, &changes(vec![Change::put(key(7), value(70))]));
+        assert_eq!(impatiently(|| engine.get(&key(7))).flatten().as_deref(), Some(&value(70)[..]));
+        let given = impatiently(|| engine.get(&key(3400)));
+        commit(&engine, &changes(vec![Change::put(key(3400), value(1))]));
+        assert_eq!(impatiently(|| engine.get(&key(3400))).flatten().as_deref(), Some(&value(1)[..]));
+        drop(engine);
+        let engine = open(directory.path());
+        for number in 0..VALUES {
+            let expected = value(match number {
+                7 => 70,
+                3400 => 1,
+                other => other,
+            });
+            assert_eq!(engine.get(&key(number)).unwrap().as_deref(), Some(&expected[..]), "{number}");
+        }
+        if tells { given } else { None }
+    };
+    assert!(is_refused(|| {}, refused));
 }
 
 /// New keys are put in order by the first scan that meets them, and that of many takes its time.
@@ -262,11 +285,12 @@ fn many_removed_keys_are_passed_over_for_who_has_patience() {
 
 #[test]
 fn a_scan_that_breaks_off_has_not_gone_past_what_it_could_not_read() {
-    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let (engine, true) = cold(directory.path()) else { return };
-    // In memory, behind what the disk has alone.
-    let later = (2410..2420).map(|number| Change::put(key(number), value(1)));
-    commit(&engine, &changes(later.collect()));
-    assert_eq!(impatiently(|| scanned(&engine, 2400, 2)), None);
-    assert_eq!(scanned(&engine, 2400, 2).unwrap(), [value(2400), value(2401)]);
+    over_cold(|engine| {
+        // In memory, behind what the disk has alone.
+        let later = (2410..2420).map(|number| Change::put(key(number), value(1)));
+        commit(engine, &changes(later.collect()));
+        let refused = impatiently(|| scanned(engine, 2400, 2)).is_none();
+        assert_eq!(scanned(engine, 2400, 2).unwrap(), [value(2400), value(2401)]);
+        refused
+    });
 }

@@ -17,7 +17,7 @@ use cofs_fs::{FileSystem, FsOptions, ListOf, run};
 use cofs_placement::{Fault, Operation};
 use cofs_types::{FallocateMode, FsResult, InodeId, OpenFlags};
 use common::*;
-use pages::{file_system_tells, let_go};
+use pages::{file_system_tells, is_refused, let_go};
 
 /// Polls once, as a worker does, while each call below fails; then lets the operation come to its end.
 fn begins_without_the_pool<T>(world: &World, what: &str, operation: impl Future<Output = FsResult<T>>) -> T {
@@ -177,24 +177,25 @@ fn who_closes_what_ended_small_does_not_wait_for_its_bytes() {
     if !file_system_tells(world.pool.path()) {
         return;
     }
-    for on_the_disk in [false, true] {
-        let (ino, file) = volume.create(if on_the_disk { "cold" } else { "warm" });
+    // Whether it waited.
+    let close = |cool: &dyn Fn(&File)| {
+        let (ino, file) = volume.create("file");
         let bytes = pattern(INLINE_MAX * 2, 1);
         volume.write(ino, file, 0, &bytes);
         volume.truncate(ino, SMALL as u64).unwrap();
-        let object = File::open(volume.object_path(ino)).unwrap();
-        if on_the_disk {
-            let_go(&object);
-        }
+        cool(&File::open(volume.object_path(ino)).unwrap());
         let mut close = pin!(volume.fs.release(ino, file.handle));
-        let polled = close.as_mut().poll(&mut Polling::from_waker(Waker::noop()));
-        assert_eq!(polled.is_pending(), on_the_disk);
-        if on_the_disk {
+        let waits = close.as_mut().poll(&mut Polling::from_waker(Waker::noop())).is_pending();
+        if waits {
             run(close).unwrap();
         }
         assert!(volume.is_inline(ino));
         assert_eq!(volume.contents(ino), bytes[..SMALL]);
-    }
+        volume.unlink("file");
+        waits
+    };
+    assert!(!close(&|_| {}));
+    assert!(is_refused(|| {}, || (!close(&let_go)).then_some(())));
 }
 
 /// Those who change something wait for that where they hold up nobody; those who do not need not wait.

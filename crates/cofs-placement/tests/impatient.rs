@@ -13,7 +13,7 @@ use cofs_placement::{Fault, Operation, PoolHealth};
 use cofs_types::{FsResult, limits::POOL_PROBE_INTERVAL};
 use cofs_wait::unless_it_waits;
 use common::{EIO, ENOENT, World, ino};
-use pages::{file_system_tells, let_go};
+use pages::{file_system_tells, is_refused, let_go};
 
 /// As a worker asks: `None`, it would have to wait.
 fn impatiently<T>(ask: impl FnOnce() -> FsResult<T>) -> Option<T> {
@@ -35,13 +35,18 @@ fn bytes_that_the_disk_has_alone_are_refused() {
     taken.file.write_all_at(&[7; 4 * MIB], 0).unwrap();
     taken.file.sync(false).unwrap();
     let object = impatiently(|| placement.open_object(taken.id, true)).expect("its name was just made");
-    let_go(object.file());
+    let cool = || let_go(object.file());
     let mut bytes = vec![0; 4096];
-    assert_eq!(impatiently(|| object.read_at(&mut bytes, 2 * MIB as u64)), None);
-    // A part of it in memory is not enough.
-    assert_eq!(object.read_at(&mut bytes, 0).unwrap(), 4096);
+    assert!(is_refused(cool, || impatiently(|| object.read_at(&mut bytes, 2 * MIB as u64))));
     let mut all = vec![0; 4 * MIB];
-    assert_eq!(impatiently(|| object.read_at(&mut all, 0)), None);
+    let a_part = || {
+        cool();
+        assert_eq!(object.read_at(&mut [0; 4096], 0).unwrap(), 4096);
+    };
+    assert!(
+        is_refused(a_part, || impatiently(|| object.read_at(&mut all, 0))),
+        "a part of it in memory is not enough"
+    );
     assert_eq!(object.read_at(&mut all, 0).unwrap(), 4 * MIB);
     all.fill(0);
     assert_eq!(impatiently(|| object.read_at(&mut all, 0)), Some(4 * MIB));
