@@ -79,14 +79,12 @@ fn cold(directory: &Path) -> (EmbeddedEngine, bool) {
 
 /// Has `test` done over [`cold`] stores until it says that it was refused all that it had to be (see [`is_refused`]).
 fn over_cold(test: impl Fn(&EmbeddedEngine) -> bool) {
-    assert!(is_refused(
-        || {},
-        || {
-            let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-            let (engine, tells) = cold(directory.path());
-            (tells && !test(&engine)).then_some(())
-        }
-    ));
+    let ask = || {
+        let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let (engine, tells) = cold(directory.path());
+        (tells && !test(&engine)).then_some(())
+    };
+    assert!(is_refused(ask));
 }
 
 /// As a worker asks: `None`, it would have to wait.
@@ -191,7 +189,7 @@ fn reads_change_no_access_times_below() {
 
 #[test]
 fn what_was_committed_just_now_is_given_and_commits_go_on_behind_a_refusal() {
-    let refused = || {
+    let ask = || {
         let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let (engine, tells) = cold(directory.path());
         commit(&engine, &changes(vec![Change::put(key(7), value(70))]));
@@ -211,7 +209,7 @@ fn what_was_committed_just_now_is_given_and_commits_go_on_behind_a_refusal() {
         }
         if tells { given } else { None }
     };
-    assert!(is_refused(|| {}, refused));
+    assert!(is_refused(ask));
 }
 
 /// New keys are put in order by the first scan that meets them, and that of many takes its time.

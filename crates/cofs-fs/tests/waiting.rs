@@ -195,7 +195,7 @@ fn who_closes_what_ended_small_does_not_wait_for_its_bytes() {
         waits
     };
     assert!(!close(&|_| {}));
-    assert!(is_refused(|| {}, || (!close(&let_go)).then_some(())));
+    assert!(is_refused(|| (!close(&let_go)).then_some(())));
 }
 
 /// Those who change something wait for that where they hold up nobody; those who do not need not wait.

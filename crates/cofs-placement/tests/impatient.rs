@@ -35,18 +35,18 @@ fn bytes_that_the_disk_has_alone_are_refused() {
     taken.file.write_all_at(&[7; 4 * MIB], 0).unwrap();
     taken.file.sync(false).unwrap();
     let object = impatiently(|| placement.open_object(taken.id, true)).expect("its name was just made");
-    let cool = || let_go(object.file());
     let mut bytes = vec![0; 4096];
-    assert!(is_refused(cool, || impatiently(|| object.read_at(&mut bytes, 2 * MIB as u64))));
+    assert!(is_refused(|| {
+        let_go(object.file());
+        impatiently(|| object.read_at(&mut bytes, 2 * MIB as u64))
+    }));
     let mut all = vec![0; 4 * MIB];
-    let a_part = || {
-        cool();
-        assert_eq!(object.read_at(&mut [0; 4096], 0).unwrap(), 4096);
-    };
-    assert!(
-        is_refused(a_part, || impatiently(|| object.read_at(&mut all, 0))),
-        "a part of it in memory is not enough"
-    );
+    let a_part_is_not_enough = is_refused(|| {
+        let_go(object.file());
+        assert_eq!(object.read_at(&mut bytes, 0).unwrap(), 4096);
+        impatiently(|| object.read_at(&mut all, 0))
+    });
+    assert!(a_part_is_not_enough);
     assert_eq!(object.read_at(&mut all, 0).unwrap(), 4 * MIB);
     all.fill(0);
     assert_eq!(impatiently(|| object.read_at(&mut all, 0)), Some(4 * MIB));
