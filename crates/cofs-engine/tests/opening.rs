@@ -74,7 +74,7 @@ fn something_else_there() {
 #[test]
 fn made_by_a_newer_version() {
     let directory = store();
-    fs::write(directory.path().join("cofs-engine"), "cofs engine, rocksdb, version 4\n").unwrap();
+    fs::write(directory.path().join("cofs-engine"), "cofs engine, rocksdb, version 5\n").unwrap();
     refused(&options(directory.path()), Errno::INVAL, "newer cofs");
     fs::write(directory.path().join("cofs-engine"), "cofs engine, rocksdb, version 99999999999999\n")
         .unwrap();
@@ -84,13 +84,18 @@ fn made_by_a_newer_version() {
 }
 
 #[test]
-fn one_without_a_journal_of_an_older_version_gets_one() {
+fn one_of_an_older_version_becomes_one_that_an_older_cofs_refuses() {
     let directory = store();
     let marker = directory.path().join("cofs-engine");
-    assert_eq!(fs::read_to_string(&marker).unwrap(), "cofs engine, rocksdb, version 3\n");
-    fs::write(&marker, "cofs engine, rocksdb, version 1\n").unwrap();
-    drop(open(directory.path()));
-    assert_eq!(fs::read_to_string(&marker).unwrap(), "cofs engine, rocksdb, version 3\n");
+    for version in 1..4 {
+        assert_eq!(fs::read_to_string(&marker).unwrap(), "cofs engine, rocksdb, version 4\n");
+        fs::write(&marker, format!("cofs engine, rocksdb, version {version}\n")).unwrap();
+        let reader = EmbeddedOptions { read_only: true, ..options(directory.path()) };
+        assert!(EmbeddedEngine::open(&reader).unwrap().get(b"k").unwrap().is_some());
+        assert!(fs::read_to_string(&marker).unwrap().ends_with(&format!(" {version}\n")));
+        drop(open(directory.path()));
+    }
+    assert_eq!(fs::read_to_string(&marker).unwrap(), "cofs engine, rocksdb, version 4\n");
     assert!(open(directory.path()).get(b"k").unwrap().is_some());
 }
 

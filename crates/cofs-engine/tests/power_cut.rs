@@ -11,6 +11,8 @@ use std::{
     fs::{self, File, OpenOptions},
     io::{Seek, SeekFrom, Write},
     path::{Path, PathBuf},
+    thread,
+    time::{Duration, Instant},
 };
 
 use cofs_engine::Engine;
@@ -39,14 +41,19 @@ fn prefix(engine: &dyn Engine) -> u32 {
     head
 }
 
-/// The segment of the journal that was written to last: that of the highest generation that has records.
-fn newest_log(directory: &Path) -> PathBuf {
+/// The journal's files, with the generations of their segments.
+fn logs(directory: &Path) -> Vec<(u64, PathBuf)> {
     let files = fs::read_dir(directory).unwrap().map(|file| file.unwrap().path());
     let journal = files.filter(|path| path.file_name().unwrap().to_str().unwrap().starts_with("journal-"));
     let generation = |path: &PathBuf| {
-        fs::read(path).unwrap().get(8..16).map(|b| u64::from_le_bytes(b.try_into().unwrap()))
+        fs::read(path).unwrap().get(8..16).map_or(0, |bytes| u64::from_le_bytes(bytes.try_into().unwrap()))
     };
-    journal.filter(|path| length(path) > 64).max_by_key(generation).unwrap()
+    journal.map(|path| (generation(&path), path)).collect()
+}
+
+/// The segment of the journal that was written to last: that of the highest generation that has records.
+fn newest_log(directory: &Path) -> PathBuf {
+    logs(directory).into_iter().filter(|(_, path)| length(path) > 64).max().unwrap().1
 }
 
 /// Up to the last byte that was written.
@@ -165,4 +172,44 @@ fn a_synced_commit_needs_no_sync() {
     let engine = open(torn.path());
     assert_eq!(prefix(&engine), 1);
     assert!(engine.get(b"synced").unwrap().is_some());
+}
+
+/// The journal's files, without those of the segment that is written to and of the one that is made ready.
+fn ended_logs(directory: &Path) -> Vec<PathBuf> {
+    let mut journal = logs(directory);
+    journal.sort_by_key(|(generation, _)| *generation);
+    journal.truncate(journal.len().saturating_sub(2));
+    journal.into_iter().map(|(_, path)| path).filter(|path| length(path) > 64).collect()
+}
+
+/// Nothing of the journal is synced when it is drained.
+#[test]
+fn what_was_drained_does_not_need_the_journal_any_more() {
+    const COMMITS: u32 = 3000;
+    let directory = tempfile::tempdir().unwrap();
+    let engine = open(directory.path());
+    for number in 1..=COMMITS {
+        make(&engine, number);
+    }
+    for tail in [Tail::Zeros, Tail::Garbage] {
+        let from = Instant::now();
+        let left = loop {
+            let left = copy(directory.path());
+            let lost = ended_logs(left.path());
+            assert!(!lost.is_empty(), "nothing is at stake");
+            // All but the headers, which are synced.
+            for log in lost {
+                tear(&log, 64, tail, &mut StdRng::seed_from_u64(4));
+            }
+            if prefix(&open(left.path())) == COMMITS {
+                break left;
+            }
+            assert!(from.elapsed() < Duration::from_secs(60), "what the journal lost is lost ({tail:?})");
+            thread::sleep(Duration::from_millis(100));
+        };
+        let engine = open(left.path());
+        make(&engine, COMMITS + 1);
+        drop(engine);
+        assert_eq!(prefix(&open(left.path())), COMMITS + 1);
+    }
 }

@@ -1,6 +1,6 @@
 //! What stands below the intake: RocksDB, which gets its tables ready-made, and the record cache in front of it.
 //!
-//! A memtable that is done with is sorted already and stands in the journal until RocksDB has it. So RocksDB's own log,
+//! A memtable that is done with is sorted already and stands in the journal until RocksDB has it, and has noted that ([`marks`]). So RocksDB's own log,
 //! memtable and flush would write each record twice more for nothing: tables are built here and handed over (*ingested*), which
 //! is atomic and on stable storage when it returns. Tables that cannot be built or handed over have changed nothing
 //! below, so that it can be tried again when the file system has space, or works, again; where it is not certain what is on
@@ -10,6 +10,7 @@
 //! behind, and not before.
 
 mod cuts;
+mod marks;
 
 use std::{
     path::{Path, PathBuf},
@@ -24,6 +25,7 @@ use rocksdb::{
 use rustix::io::Errno;
 
 use self::cuts::{Cut, cut_at_gaps, cut_between, cuts};
+pub(super) use self::marks::{KEYS as MARKS, drained_through};
 use super::{
     KeyShape,
     background::Background,
@@ -77,6 +79,14 @@ pub(super) struct Below {
     by_itself: bool,
 }
 
+/// A segment that is to be put below.
+pub(super) struct Drained<'a> {
+    pub(super) generation: u64,
+    pub(super) memtable: &'a Memtable,
+    /// Puts it on stable storage in the journal.
+    pub(super) sync: &'a dyn Fn() -> Result<(), EngineError>,
+}
+
 /// To be tried again when more has been taken, and after a while: compaction may have had the room just then, and gives it back, or makes
 /// some, without telling anybody.
 #[derive(Default)]
@@ -124,22 +134,22 @@ impl Below {
         }
     }
 
-    /// Puts all of a memtable, which readers still find, on stable storage below. Errors change nothing. Where space is `short`,
-    /// what it removes is made fit for [`make_room`](Self::make_room).
-    pub(super) fn take(&mut self, memtable: &Memtable, short: bool) -> Result<(), EngineError> {
+    /// Puts all of a segment of the journal, which readers still find in its memtable, on stable storage below, and that it is there. Errors change
+    /// nothing. Where space is `short`, what it removes is made fit for [`make_room`](Self::make_room).
+    pub(super) fn take(&mut self, drained: &Drained<'_>, short: bool) -> Result<(), EngineError> {
         self.settle()?;
-        if memtable.keys() == 0 {
-            return Ok(());
-        }
+        let memtable = drained.memtable;
         let mut cuts = cuts(memtable, self.keys)?;
-        let below = self.remove_dead(memtable)?;
+        let below = self.remove_dead(drained)?;
         if short {
             cut_between(&mut cuts, &below);
         } else {
             cut_at_gaps(&mut cuts, memtable, &below)?;
         }
         let mut new = New::default();
-        let built = self.build(memtable, &cuts, Held::by(below), &mut new);
+        let built = self
+            .build(memtable, &cuts, Held::by(below), &mut new)
+            .and_then(|()| marks::build(&self.options, new.mark(self.path(&new)), drained.generation));
         if short && built.is_ok() && new.ranges.iter().any(|range| range.removals > 0) {
             self.let_compact(false);
         } else if !short {
@@ -151,6 +161,8 @@ impl Below {
             let _ = std::fs::remove_file(file);
         }
         done?;
+        // That they cannot be removed does not matter.
+        let _ = marks::remove_before(&self.db, drained.generation);
         self.removed.append(&mut self.put_off.ranges);
         if short {
             let room = REMOVED_MAX.saturating_sub(self.removed.len());
@@ -256,7 +268,8 @@ impl Below {
     /// Removes tables of which the memtable leaves nothing; those that are left, which its removals must still go down to.
     ///
     /// The journal has the removals: whatever of this the disk keeps, and whoever reads meanwhile, the memtable comes first.
-    fn remove_dead(&self, memtable: &Memtable) -> Result<Vec<Table>, EngineError> {
+    fn remove_dead(&self, drained: &Drained<'_>) -> Result<Vec<Table>, EngineError> {
+        let memtable = drained.memtable;
         if memtable.removals() == 0 {
             return Ok(Vec::new());
         }
@@ -266,6 +279,7 @@ impl Below {
         if dead.is_empty() {
             return Ok(tables);
         }
+        (drained.sync)()?;
         for (first, last) in dead {
             let done = self.db.delete_file_in_range(first, last);
             done.map_err(|error| engine_error("removing a table of the metadata", &error))?;
@@ -282,7 +296,8 @@ impl Below {
             }
             _ => Err(from_errno("a table of the metadata has no keys", Errno::UCLEAN)),
         };
-        let tables: Result<Vec<_>, _> = files.into_iter().map(table).collect();
+        let files = files.into_iter().filter(|file| !marks::is_table(file));
+        let tables: Result<Vec<_>, _> = files.map(table).collect();
         let mut tables = tables?;
         tables.sort();
         Ok(tables)
@@ -311,7 +326,7 @@ impl Below {
                 return Ok(());
             }
             if table.is_none() {
-                let path = self.directory.join(format!("{NEW_PREFIX}{}", new.files.len()));
+                let path = self.path(new);
                 new.begin(path.clone(), key);
                 let writer = SstFileWriter::create(options);
                 writer.open(path).map_err(building)?;
@@ -325,6 +340,11 @@ impl Below {
             }
         })?;
         table.map_or(Ok(()), |mut table| table.finish()).map_err(building)
+    }
+
+    /// Of the next table.
+    fn path(&self, new: &New) -> PathBuf {
+        self.directory.join(format!("{NEW_PREFIX}{}", new.files.len()))
     }
 
     fn hand_over(&mut self, tables: &[PathBuf]) -> Result<(), EngineError> {
@@ -405,6 +425,12 @@ impl New {
         let key = Key::from_slice(key);
         self.files.push(file);
         self.ranges.push(Removed { first: key.clone(), last: key, removals: 0 });
+    }
+
+    /// The one with the mark, which removes nothing.
+    fn mark(&mut self, file: PathBuf) -> &Path {
+        self.files.push(file);
+        &self.files[self.files.len() - 1]
     }
 
     fn add(&mut self, key: &[u8], value: Option<&[u8]>) {

@@ -4,8 +4,8 @@
 //! - *atomic*: a commit is one record of the journal, applied to a memtable under its lock ([`intake`]), which every reader asks
 //!   first;
 //! - *survives the process*: the journal's record is in the kernel's page cache before it is acknowledged;
-//! - *a prefix survives the machine*: one journal, replayed up to its first hole, and RocksDB below it never
-//!   holds what the journal on the disk does not;
+//! - *a prefix survives the machine*: RocksDB holds all of the journal up to a segment, which it names, and nothing behind; from there on it is replayed up to its
+//!   first hole;
 //! - *poison*: a failed sync of the journal is kept and answers every later commit and sync. Reads go
 //!   on. There is no healing in process: what a failed sync left in the kernel's cache can't be known, so
 //!   the store must be opened anew (a remount), which replays the journal and has what it found written and synced once more;
@@ -62,6 +62,7 @@ pub const BACKGROUND_THREADS: &[&str] = &[intake::DRAIN_THREAD, "rocksdb:low"];
 
 use crate::{Batch, Bytes, Durability, Engine, EngineError, EngineStats, Guard, Outcome, Show, Visit};
 use background::Ending;
+use below::MARKS;
 use error::{engine_error, from_errno};
 use intake::{Drain, Intake};
 use manifest::NotesLength;
@@ -250,6 +251,8 @@ impl Engine for EmbeddedEngine {
     }
 
     fn scan(&self, start: &[u8], end: &[u8], visit: Visit<'_>) -> Result<(), EngineError> {
+        // Behind those are the engine's own.
+        let end = end.min(&MARKS);
         if start >= end {
             return Ok(());
         }

@@ -6,7 +6,8 @@
 //!
 //! Version 1 has no journal. A store is made as one, and gets the newest version when its journal is there; so an older
 //! cofs, which knows of none, does not open a store that has one, and a missing journal is noticed. Version 2 has a journal whose
-//! segments have no salt, and becomes version 3 before the first that has: an older cofs would take that for none.
+//! segments have no salt, and becomes the newest before the first that has: an older cofs would take that for none. In version 3
+//! a segment is on stable storage when it is drained; since version 4 it need not be, and RocksDB has a mark that says so, which an older cofs would not look for.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -24,7 +25,7 @@ use rustix::io::Errno;
 use super::{
     EmbeddedEngine, EmbeddedOptions, Poison, allowance,
     background::{Background, Ending},
-    below::Below,
+    below::{Below, drained_through},
     doubt,
     error::{engine_error, errno, from_errno, from_io, is_full},
     files,
@@ -43,7 +44,8 @@ const MARKER_PREFIX: &str = "cofs engine, rocksdb, version ";
 const MARKER_BYTES_MAX: u64 = 4096;
 const WITHOUT_JOURNAL: u32 = 1;
 const WITHOUT_SALT: u32 = 2;
-const VERSION: u32 = 3;
+const WITHOUT_MARKS: u32 = 3;
+const VERSION: u32 = 4;
 
 pub(super) fn open(options: &EmbeddedOptions) -> Result<EmbeddedEngine, EngineError> {
     let directory = &options.directory;
@@ -125,11 +127,12 @@ fn open_for_writing(
         let db = doubt::opening(directory, || open_db(rocksdb, options), listed)?;
         // Before anybody else takes it.
         reserve::keep_for_opening(directory);
-        if found == Found::Store(WITHOUT_SALT) {
+        if matches!(found, Found::Store(WITHOUT_SALT..=WITHOUT_MARKS)) {
             write_marker(directory, VERSION).map_err(|e| at(directory, &e))?;
         }
         let may_store = !options.journal_by_calls;
-        Intake::open(directory, budget.segment_bytes, may_store, options.keys, Arc::clone(&poison))
+        let drained = drained_through(&db)?;
+        Intake::open(directory, budget.segment_bytes, may_store, options.keys, Arc::clone(&poison), drained)
             .map(|intake| (db, intake))
     };
     let ((db, intake), given_up) = with_reserves(directory, rocksdb, open)?;
@@ -159,8 +162,10 @@ fn open_for_reading(
     const ATTEMPTS: usize = 20;
     for _ in 0..ATTEMPTS {
         let before = State::of(&options.directory);
-        let opened = Intake::open_read_only(&options.directory, options.keys)
-            .and_then(|intake| open_db(rocksdb, options).map(|db| (intake, db)));
+        let opened = open_db(rocksdb, options).and_then(|db| {
+            let drained = drained_through(&db)?;
+            Intake::open_read_only(&options.directory, options.keys, drained).map(|intake| (intake, db))
+        });
         // What RocksDB has, the journal must have told or have been done with; RocksDB must not have written a log out and
         // removed it between the reader's look at its manifest and that at its logs; and what can't be opened may be a file
         // that the writer has just removed.

@@ -1,3 +1,9 @@
+use std::{
+    cell::Cell,
+    ops::Range,
+    sync::atomic::{AtomicU64, Ordering},
+};
+
 use super::{
     super::options::{Budget, rocksdb_options},
     *,
@@ -24,6 +30,13 @@ fn memtable(keys: impl IntoIterator<Item = (u8, u64)>, value_bytes: usize) -> Me
         memtable.apply(&[Change::put(key(family, number), vec![0; value_bytes])]);
     }
     memtable
+}
+
+/// As a segment that follows all others of this process.
+fn take(below: &mut Below, memtable: &Memtable, short: bool) -> Result<(), EngineError> {
+    static GENERATION: AtomicU64 = AtomicU64::new(1);
+    let generation = GENERATION.fetch_add(1, Ordering::Relaxed);
+    below.take(&Drained { generation, memtable, sync: &|| Ok(()) }, short)
 }
 
 /// The cuts of a memtable with values of 100 KiB at these keys, but for the first key's: there a table begins anyway.
@@ -107,12 +120,12 @@ fn tables_whose_keys_are_all_removed_go_and_so_do_their_removals() {
     let directory = tempfile::tempdir().unwrap();
     let mut below = below(directory.path());
     let sequences = (1000..1300).chain(2000..2300).chain(3000..3300);
-    below.take(&memtable(sequences.map(|number| (b'n', number)), 4096), false).unwrap();
+    take(&mut below, &memtable(sequences.map(|number| (b'n', number)), 4096), false).unwrap();
     assert_eq!(below.tables().unwrap().len(), 3);
     // All of the first, all but one of the second; and two that came and went.
-    below.take(&removals(900..1300), false).unwrap();
-    below.take(&removals(2000..2299), false).unwrap();
-    below.take(&removals(5000..5002), false).unwrap();
+    take(&mut below, &removals(900..1300), false).unwrap();
+    take(&mut below, &removals(2000..2299), false).unwrap();
+    take(&mut below, &removals(5000..5002), false).unwrap();
     let (second, third) = ((key(b'n', 2000), key(b'n', 2299)), (key(b'n', 3000), key(b'n', 3299)));
     let removed = (key(b'n', 2000), key(b'n', 2298));
     let mut left = ranges(&below);
@@ -120,6 +133,43 @@ fn tables_whose_keys_are_all_removed_go_and_so_do_their_removals() {
     assert_eq!(left, [removed, second, third]);
     let there = |number: u64| below.db.get(key(b'n', number)).unwrap().is_some();
     assert_eq!([1000, 1299, 2000, 2298, 2299, 3000].map(there), [false, false, false, false, true, true]);
+}
+
+#[test]
+fn tables_go_only_when_their_removals_are_on_stable_storage() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut below = below(directory.path());
+    take(&mut below, &memtable((1000..1300).map(|number| (b'n', number)), 4096), false).unwrap();
+    let before = ranges(&below);
+    let syncs = Cell::new(0);
+    let mut remove = |numbers: Range<u64>, works: bool| {
+        let sync = || {
+            syncs.set(syncs.get() + 1);
+            if works { Ok(()) } else { Err(from_errno("syncing", Errno::IO)) }
+        };
+        let drained = Drained { generation: 1 << 32, memtable: &removals(numbers), sync: &sync };
+        let taken = below.take(&drained, false);
+        (taken.is_ok(), syncs.take(), ranges(&below) == before)
+    };
+    assert_eq!(remove(1000..1300, false), (false, 1, true), "nothing changes");
+    assert_eq!(remove(1000..1010, false), (true, 0, false), "no table goes");
+    assert_eq!(remove(1000..1300, true), (true, 1, false));
+}
+
+#[test]
+fn the_newest_mark_counts_and_those_before_it_go() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut below = below(directory.path());
+    assert_eq!(drained_through(&below.db).unwrap(), 0);
+    let marks =
+        |below: &Below| below.db.live_files().unwrap().iter().filter(|file| marks::is_table(file)).count();
+    for generation in (1..20).map(|nth| nth * 300) {
+        let empty = removals([]);
+        below.take(&Drained { generation, memtable: &empty, sync: &|| Ok(()) }, false).unwrap();
+        assert_eq!(drained_through(&below.db).unwrap(), generation);
+        assert_eq!(marks(&below), 1);
+    }
+    assert!(below.tables().unwrap().is_empty(), "they are no tables of keys");
 }
 
 #[test]
@@ -138,12 +188,12 @@ fn a_small_table_does_not_lie_over_much_that_is_none_of_its_business() {
     let directory = tempfile::tempdir().unwrap();
     let mut below = below(directory.path());
     let sequences = (0..8).flat_map(|sequence| sequence * 1000..sequence * 1000 + 300);
-    below.take(&memtable(sequences.map(|number| (b'n', number)), 4096), false).unwrap();
+    take(&mut below, &memtable(sequences.map(|number| (b'n', number)), 4096), false).unwrap();
     assert_eq!(below.tables().unwrap().len(), 8);
     // Something is removed of the first two, and something new comes behind the last.
     let small = removals([5, 7, 1005]);
     (9000..9010).for_each(|number| small.apply(&[Change::put(key(b'n', number), vec![0; 4096])]));
-    below.take(&small, false).unwrap();
+    take(&mut below, &small, false).unwrap();
     let mut young: Vec<_> =
         below.tables().unwrap().into_iter().filter(|table| table.bytes < 1 << 20).collect();
     young.sort();
@@ -151,10 +201,10 @@ fn a_small_table_does_not_lie_over_much_that_is_none_of_its_business() {
     let young: Vec<_> = young.iter().map(|table| (numbers(&table.first), numbers(&table.last))).collect();
     assert_eq!(young, [(5, 1005), (9000, 9009)]);
     // Where there are many gaps the largest count.
-    below.take(&removals((0..8).map(|sequence| sequence * 1000 + 150)), false).unwrap();
+    take(&mut below, &removals((0..8).map(|sequence| sequence * 1000 + 150)), false).unwrap();
     let many = below.tables().unwrap().into_iter().filter(|table| numbers(&table.first) % 1000 == 150);
     assert_eq!(many.count(), 1, "nothing but what they are in lies between these");
-    below.take(&removals([1, 2001, 4001, 6001, 9001]), false).unwrap();
+    take(&mut below, &removals([1, 2001, 4001, 6001, 9001]), false).unwrap();
     let between = below.tables().unwrap().into_iter().filter(|table| numbers(&table.first) % 1000 == 1);
     assert_eq!(between.count(), 5);
 }
@@ -163,8 +213,8 @@ fn a_small_table_does_not_lie_over_much_that_is_none_of_its_business() {
 fn three_with_removals(directory: &Path) -> Below {
     let mut below = below_with(Background::of, directory);
     let sequences = (1000..1300).chain(2000..2300).chain(3000..3300);
-    below.take(&memtable(sequences.map(|number| (b'n', number)), 4096), false).unwrap();
-    below.take(&removals((1000..1010).chain(2000..2100).chain(3000..3050)), true).unwrap();
+    take(&mut below, &memtable(sequences.map(|number| (b'n', number)), 4096), false).unwrap();
+    take(&mut below, &removals((1000..1010).chain(2000..2100).chain(3000..3050)), true).unwrap();
     assert_eq!(begins(&below), [1000, 1000, 2000, 2000, 3000, 3000]);
     below
 }
@@ -200,7 +250,7 @@ fn what_there_was_no_room_for_is_tried_again() {
     assert_eq!(begins(&below), [1000, 1000, 2000, 2000, 3000, 3000]);
     assert!(!below.has_room_to_make(Instant::now()), "there is no use in it just now");
     below.directory = directory.path().into();
-    below.take(&memtable([(b'x', 0)], 1), false).unwrap();
+    take(&mut below, &memtable([(b'x', 0)], 1), false).unwrap();
     assert!(below.has_room_to_make(Instant::now()));
     below.make_room(u64::MAX).unwrap();
     assert_eq!(begins(&below), [1010, 2100, 3050]);
@@ -260,7 +310,7 @@ fn where_merging_what_was_removed_fails_and_young_tables_are_many_rocksdb_compac
     obstacles.iter().for_each(|obstacle| std::fs::remove_dir(obstacle).unwrap());
     let number = |below: &Below| below.number(&properties::num_files_at_level(0));
     while number(&below) < YOUNG_TABLES_MAX {
-        below.take(&removals([1020, 3290]), true).unwrap();
+        take(&mut below, &removals([1020, 3290]), true).unwrap();
     }
     // All of it waits again, with what was taken: that is done first.
     assert!(below.is_behind().unwrap() && !below.by_itself && below.has_room_to_make(Instant::now()));
@@ -335,16 +385,16 @@ fn removals_that_wait_to_be_merged_stay_where_each_of_them_is() {
     let numbers = |of_each: std::ops::Range<u64>| {
         (0..TABLES).flat_map(move |table| of_each.clone().map(move |number| table * 1000 + number))
     };
-    below.take(&memtable(numbers(0..300).map(|number| (b'n', number)), 4096), false).unwrap();
-    below.take(&removals([999]), true).unwrap();
+    take(&mut below, &memtable(numbers(0..300).map(|number| (b'n', number)), 4096), false).unwrap();
+    take(&mut below, &removals([999]), true).unwrap();
     assert!(below.by_itself, "nobody has it");
-    below.take(&removals(numbers(0..2)), true).unwrap();
+    take(&mut below, &removals(numbers(0..2)), true).unwrap();
     wait_for_compaction(&below);
     let each = |first: u64| (0..TABLES).map(move |table| table * 1000 + first);
     let twice: Vec<u64> = each(0).flat_map(|first| [first, first]).collect();
     assert_eq!(begins(&below), twice);
     // What else is taken meanwhile changes nothing of it.
-    below.take(&memtable([(b'x', 0)], 1), true).unwrap();
+    take(&mut below, &memtable([(b'x', 0)], 1), true).unwrap();
     wait_for_compaction(&below);
     assert_eq!(begins(&below), twice);
     while below.has_room_to_make(Instant::now()) {
@@ -354,7 +404,7 @@ fn removals_that_wait_to_be_merged_stay_where_each_of_them_is() {
     assert_eq!(begins(&below), each(2).collect::<Vec<_>>());
     assert!(below.by_itself);
     let overlapping = || memtable([(b'n', 0), (b'n', TABLES * 1000)], 1);
-    (0..15).for_each(|_| below.take(&overlapping(), false).unwrap());
+    (0..15).for_each(|_| take(&mut below, &overlapping(), false).unwrap());
     wait_for_compaction(&below);
     assert!(below.number(&properties::num_files_at_level(0)) < 12, "it compacts again");
 }
@@ -368,7 +418,7 @@ fn each_group_of_young_tables_has_its_turn() {
     for round in 0..ROUNDS {
         let scattered = (0..300).map(|number| (b'x', number * 1000 + round));
         let overlapping = (0..300).map(|number| (b'n', (round * 200 + number) * 2));
-        below.take(&memtable(scattered.chain(overlapping), 4096), false).unwrap();
+        take(&mut below, &memtable(scattered.chain(overlapping), 4096), false).unwrap();
         wait_for_compaction(&below);
     }
     let told = below.db.property_value("rocksdb.cfstats-no-file-histogram").unwrap().unwrap();
@@ -387,7 +437,7 @@ fn compaction_that_fails_and_is_behind_is_an_error_until_it_has_caught_up() {
     let mut below = below(directory.path());
     while !below.is_behind().unwrap() {
         // Each in the range of all others: one level takes one of them, and the uppermost the rest.
-        below.take(&memtable([(b'x', 0), (b'x', 1)], 1), false).unwrap();
+        take(&mut below, &memtable([(b'x', 0), (b'x', 1)], 1), false).unwrap();
     }
     obstruct(directory.path());
     below.db.compact_range::<&[u8], &[u8]>(None, None);

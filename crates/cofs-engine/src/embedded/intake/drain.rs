@@ -8,10 +8,15 @@ use std::{
 
 use parking_lot::MutexGuard;
 
-use super::{Free, Header, Intake, Layer, SLOTS, SLOTS_MIN, Segment, Work, segment};
+use super::{Free, Header, Intake, Layer, SLOTS, SLOTS_MIN, Segment, Work, mapping::Mapping, segment};
 use crate::{
     EngineError,
-    embedded::{below::Below, error::from_io, options::TABLE_BYTES, reserve},
+    embedded::{
+        below::{Below, Drained},
+        error::from_io,
+        options::TABLE_BYTES,
+        reserve,
+    },
 };
 
 /// How long after a failure the drain tries again.
@@ -249,8 +254,9 @@ impl Intake {
     }
 
     pub(super) fn prepare(&self, slot: Slot, header: Header) -> Result<(), Failure> {
+        let mapped = self.work.lock().mapping_of(slot.number);
         let prepared =
-            Segment::prepare(&self.directory, slot.number, header, self.segment_bytes, self.stores);
+            Segment::prepare(&self.directory, slot.number, header, self.segment_bytes, self.stores, mapped);
         if let Ok(segment) = &prepared
             && !self.work.lock().stopping
         {
@@ -293,14 +299,18 @@ impl Intake {
             // One that cannot be removed is found again at the next start.
             !surplus || std::fs::remove_file(segment::path(&self.directory, free.slot)).is_err()
         });
+        let Work { free, mapped, .. } = work;
+        mapped.retain(|(slot, _)| free.iter().any(|free| free.slot == *slot));
     }
 
     /// RocksDB has all of the oldest layer.
     pub(super) fn drained(&self, layer: &Arc<Layer>) {
         let slot = layer.segment.slot;
+        let mapping = layer.segment.done_with();
         let mut work = self.work.lock();
         self.layers.write().pop();
         work.free.push(Free { slot, generation: layer.segment.header.generation });
+        work.mapped.extend(mapping.map(|mapping| (slot, mapping)));
         self.got_on(&mut work);
         self.changed.notify_all();
     }
@@ -336,6 +346,12 @@ impl Intake {
 }
 
 impl Work {
+    /// That of a file which is used again.
+    fn mapping_of(&mut self, slot: u32) -> Option<Mapping> {
+        let at = self.mapped.iter().position(|(mapped, _)| *mapped == slot)?;
+        Some(self.mapped.swap_remove(at).1)
+    }
+
     /// A file for the next segment; none while all are in use.
     fn free_slot(&mut self) -> Option<Slot> {
         if let Some(slot) = self.again.take() {
@@ -350,10 +366,13 @@ impl Work {
     }
 }
 
-/// Moves a layer into a table below, and syncs it.
+/// Moves a layer into tables below, which are on stable storage then.
 fn drain(layer: &Layer, below: &mut Below, short: bool) -> Result<(), Failure> {
-    // What a failed sync left in the kernel's cache can't be known.
-    let synced = layer.segment.sync_ended();
-    synced.map_err(|error| Failure::Lasting(from_io("syncing the metadata's journal", &error)))?;
-    below.take(&layer.memtable, short).map_err(Failure::Passing)
+    let Layer { segment, memtable } = layer;
+    let sync = || segment.sync_ended().map_err(|error| from_io("syncing the metadata's journal", &error));
+    let drained = Drained { generation: segment.header.generation, memtable, sync: &sync };
+    below.take(&drained, short).map_err(|error| {
+        // What a failed sync left in the kernel's cache can't be known.
+        if segment.has_failed() { Failure::Lasting(error) } else { Failure::Passing(error) }
+    })
 }

@@ -17,9 +17,9 @@
 )]
 
 use std::{
-    fs::File,
+    fs::{File, Metadata},
     io,
-    os::fd::AsFd,
+    os::{fd::AsFd, unix::fs::MetadataExt},
     ptr::NonNull,
     sync::{
         OnceLock,
@@ -60,6 +60,10 @@ pub(super) struct Mapping {
     place: &'static Guarded,
     /// Pages before this have been opened for stores, or somebody is about to.
     opened: AtomicU64,
+    /// It stays in memory.
+    locked: AtomicBool,
+    /// The file, by device and number.
+    file: (u64, u64),
 }
 
 // SAFETY: the memory belongs to nobody else in this process, and `write` only copies into it. Two writes at once to one
@@ -72,7 +76,8 @@ impl Mapping {
     /// The first `len` bytes of `file`, which it must have; `None` where stores are not safe enough.
     pub(super) fn new(file: &File, len: u64) -> Option<Self> {
         let len = usize::try_from(len).ok().filter(|&len| len > 0)?;
-        if !writes_in_place(file) || file.metadata().ok()?.len() < len as u64 || !guard_sigbus() {
+        let metadata = file.metadata().ok()?;
+        if !writes_in_place(file) || metadata.len() < len as u64 || !guard_sigbus() {
             return None;
         }
         let _table = TABLE.lock();
@@ -85,7 +90,17 @@ impl Mapping {
         place.failed.store(false, Ordering::Relaxed);
         place.end.store(start.as_ptr() as usize + len, Ordering::Relaxed);
         place.start.store(start.as_ptr() as usize, Ordering::Release);
-        Some(Self { start, len, place, opened: AtomicU64::new(0) })
+        let (opened, locked) = Default::default();
+        Some(Self { start, len, place, opened, locked, file: identity(&metadata) })
+    }
+
+    /// The same, for who stores from the beginning of `file` on; `None` if it is another file's, of another length, or a store has failed.
+    pub(super) fn again(self, file: &File, len: u64) -> Option<Self> {
+        let is_its = file.metadata().is_ok_and(|metadata| identity(&metadata) == self.file);
+        let is_sound = !self.place.failed.load(Ordering::Relaxed);
+        // The kernel has written pages meanwhile, and wants to hear of the next store into them.
+        self.opened.store(0, Ordering::Relaxed);
+        (is_its && is_sound && self.len as u64 == len).then_some(self)
     }
 
     /// Whether so many bytes from `at` on are within the mapping.
@@ -119,11 +134,17 @@ impl Mapping {
         let start = self.start.as_ptr().cast();
         // SAFETY: the range is this mapping, whose contents stay as they are. A page that cannot be read is an error of the call, no signal.
         unsafe {
-            if mlock(start, self.len).is_err() {
+            if mlock(start, self.len).is_ok() {
+                self.locked.store(true, Ordering::Relaxed);
+            } else {
                 // As far as it goes: who stores finds out. (Unknown before Linux 5.14.)
                 let _ = madvise(start, self.len, Advice::LinuxPopulateRead);
             }
         }
+    }
+
+    pub(super) fn stays_in_memory(&self) -> bool {
+        self.locked.load(Ordering::Relaxed)
     }
 
     /// Where the next pages begin that should be [opened](Self::open), if it is time for that: who stores goes on at `at`. Whoever is told so is
@@ -155,6 +176,10 @@ impl Mapping {
             self.opened.store(u64::MAX, Ordering::Relaxed);
         }
     }
+}
+
+fn identity(metadata: &Metadata) -> (u64, u64) {
+    (metadata.dev(), metadata.ino())
 }
 
 impl Drop for Mapping {

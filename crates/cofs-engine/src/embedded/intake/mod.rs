@@ -9,8 +9,8 @@
 //! Invariants:
 //! - a layer (a segment and its memtable) is readable until what is below has all of it; readers ask the layers first,
 //!   the newest first, and then what is below;
-//! - a segment is on stable storage before any of it goes to RocksDB: so what RocksDB holds is never newer than what
-//!   the journal keeps, and after a power cut the commits that are left are a prefix;
+//! - a segment is below whole or not at all, after all that are older, and RocksDB says up to which ([`below`](super::below)): so it need not be on stable storage
+//!   itself when it goes there. What the journal has of those does not count any more; of what follows, the commits that a power cut leaves are a prefix;
 //! - a segment's file is used again only when RocksDB has put its commits on stable storage, and the next segment's
 //!   header says so. Draining a layer twice, after a crash, is harmless: a record has values, not differences;
 //! - order of locks: the turn, `writer`, `work`, `layers`, a memtable, its scans.
@@ -22,6 +22,7 @@ mod filter;
 mod mapping;
 mod memtable;
 mod order;
+mod overlay;
 mod pace;
 mod rank;
 mod record;
@@ -49,7 +50,9 @@ use smallvec::SmallVec;
 use self::{
     drain::Slot,
     filter::KeyHash,
+    mapping::Mapping,
     memtable::Cursor,
+    overlay::Overlay,
     pace::Pace,
     rank::Rank,
     record::Record,
@@ -165,6 +168,8 @@ struct Free {
 struct Work {
     spare: Option<Segment>,
     free: Vec<Free>,
+    /// Of those, the ones that are mapped still.
+    mapped: Vec<(u32, Mapping)>,
     /// Files that there are, numbered from 0; `SLOTS` as well where there is no space for more.
     slots: u32,
     /// The newest segment's generation.
@@ -205,20 +210,22 @@ pub(super) struct Intake {
 }
 
 impl Intake {
-    /// Reads the journal in `directory` and goes on with it; it `may_store` records into mapped files.
+    /// Reads the journal in `directory`, behind what is below, and goes on with it; it `may_store` records into mapped files.
     pub(super) fn open(
         directory: &Path,
         segment_bytes: u64,
         may_store: bool,
         keys: KeyShape,
         poison: Arc<Poison>,
+        drained_through: u64,
     ) -> Result<Self, EngineError> {
         let preparing = |error: std::io::Error| recovery::failed("preparing", directory, &error);
-        let mut found = recovery::read(directory, true, keys)?;
+        let mut found = recovery::read(directory, true, keys, drained_through)?;
         let header = found.next();
         let pool = Arc::<Pool>::default();
         let slot = found.free_slot();
-        let prepared = Segment::prepare(directory, slot, header, segment_bytes, may_store).map_err(preparing);
+        let prepared =
+            Segment::prepare(directory, slot, header, segment_bytes, may_store, None).map_err(preparing);
         let tail = match prepared {
             Ok(segment) => {
                 found.settle(directory)?;
@@ -272,8 +279,12 @@ impl Intake {
     }
 
     /// Reads the journal as it is at this moment, and changes nothing.
-    pub(super) fn open_read_only(directory: &Path, keys: KeyShape) -> Result<Self, EngineError> {
-        let found = recovery::read(directory, false, keys)?;
+    pub(super) fn open_read_only(
+        directory: &Path,
+        keys: KeyShape,
+        drained_through: u64,
+    ) -> Result<Self, EngineError> {
+        let found = recovery::read(directory, false, keys, drained_through)?;
         let layers = found.layers.into_iter().rev().collect();
         let work = Work { newest: found.newest, ..Work::default() };
         Ok(Self::new(directory, 0, layers, work, Arc::default(), false))
@@ -558,38 +569,4 @@ fn too_large() -> EngineError {
 fn makes_room(changes: &[Change]) -> bool {
     let removals = changes.iter().filter(|change| matches!(change, Change::Delete { .. })).count();
     removals > changes.len() - removals
-}
-
-/// Cursors over the layers, newest first, as one.
-pub(super) struct Overlay {
-    cursors: SmallVec<[Cursor; SLOTS as usize]>,
-}
-
-impl Overlay {
-    /// Keys that must be put in order first, and how long that takes nobody has asked for yet.
-    pub(super) fn unordered(&self) -> usize {
-        self.cursors.iter().map(Cursor::unordered).sum()
-    }
-
-    /// The next pair, in the order of keys; `None` for a value that is deleted.
-    pub(super) fn peek(&mut self) -> Option<record::Logged> {
-        let mut next: Option<&record::Logged> = None;
-        for cursor in &mut self.cursors {
-            let Some(pair) = cursor.peek() else { continue };
-            // Of equal keys the newer layer's, which came first.
-            if next.is_none_or(|(key, _)| pair.0 < *key) {
-                next = Some(pair);
-            }
-        }
-        next.cloned()
-    }
-
-    /// Leaves `key` behind in every layer.
-    pub(super) fn advance(&mut self, key: &[u8]) {
-        for cursor in &mut self.cursors {
-            if cursor.peek().is_some_and(|(at, _)| at.as_slice() == key) {
-                cursor.advance();
-            }
-        }
-    }
 }

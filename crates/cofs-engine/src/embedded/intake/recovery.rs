@@ -1,7 +1,7 @@
 //! What the journal of an earlier process holds.
 //!
-//! The newest segment names the oldest that counts. From there on they are read in order, up to the first that was
-//! not ended: what stands behind it is either empty or what a power cut left behind a hole, and is not taken.
+//! The newest segment names the oldest that counted when it was made ready; what is below, the last one that it has. From there on they are read in order, up to the
+//! first that was not ended: what stands behind it is either empty or what a power cut left behind a hole, and is not taken.
 //!
 //! Each life begins a segment: what a power cut left in the last one never follows what this life writes. Where there is no space for
 //! another, it goes on in that one, from which it is cleared first.
@@ -78,18 +78,24 @@ fn segments(directory: &Path) -> Result<(Vec<(u32, Header)>, Vec<u32>), EngineEr
     Ok((used, free))
 }
 
-/// Reads the journal; changes nothing. Errors: those of reading; EUCLEAN where a segment is missing that the
+/// Reads the journal behind the segment `drained_through`; changes nothing. Errors: those of reading; EUCLEAN where a segment is missing that the
 /// next one follows, or records that were there when the store was closed.
-pub(super) fn read(directory: &Path, write: bool, keys: KeyShape) -> Result<Found, EngineError> {
+pub(super) fn read(
+    directory: &Path,
+    write: bool,
+    keys: KeyShape,
+    drained_through: u64,
+) -> Result<Found, EngineError> {
     let reading = |error: io::Error| failed("reading", directory, &error);
     let (mut used, mut free) = segments(directory)?;
     let slots = used.iter().map(|(slot, _)| slot).chain(&free).max().map_or(0, |slot| slot + 1);
     let Some((_, newest)) = used.last().copied() else {
         return Ok(Found { free, slots, ..Found::default() });
     };
-    let live = used.split_off(used.partition_point(|(_, header)| header.generation < newest.oldest));
+    let oldest = newest.oldest.max(drained_through + 1);
+    let live = used.split_off(used.partition_point(|(_, header)| header.generation < oldest));
     free.extend(used.into_iter().map(|(slot, _)| slot));
-    check_chain(directory, &live)?;
+    check_chain(directory, &live, oldest)?;
     let (live, void) = without_doubles(directory, &live)?;
     let mut found = Found { newest: newest.generation, void, free, slots, ..Found::default() };
     let end = End::noted(directory);
@@ -192,13 +198,15 @@ fn damaged(directory: &Path, slot: u32, at: u64) -> EngineError {
     from_errno(text, Errno::UCLEAN).advise("put a copy back, or load a dump into a new volume")
 }
 
-/// Every segment that counts must be there, and what each of them follows.
-fn check_chain(directory: &Path, live: &[(u32, Header)]) -> Result<(), EngineError> {
-    let Some((_, newest)) = live.last() else { return Ok(()) };
+/// Every segment that counts must be there, from `oldest` on, and what each of them follows. The newest always counts.
+fn check_chain(directory: &Path, live: &[(u32, Header)], oldest: u64) -> Result<(), EngineError> {
     let is_there = |generation: u64| {
-        generation < newest.oldest || live.iter().any(|(_, header)| header.generation == generation)
+        generation < oldest || live.iter().any(|(_, header)| header.generation == generation)
     };
-    if is_there(newest.oldest) && live.iter().all(|(_, header)| is_there(header.previous)) {
+    let newest = live.last();
+    if newest.is_some_and(|(_, newest)| is_there(newest.oldest))
+        && live.iter().all(|(_, header)| is_there(header.previous))
+    {
         return Ok(());
     }
     let text = format!(

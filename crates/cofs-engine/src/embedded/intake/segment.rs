@@ -6,7 +6,7 @@
 //! ```
 //!
 //! `generation` numbers the segments for ever; `previous` is the one before it; `oldest` is the oldest whose commits
-//! RocksDB may have lacked when this one was made ready: those before it are dead. `salt` is random: who does not know it can
+//! RocksDB may have lacked when this one was made ready: those before it are dead, and those that RocksDB says it has by now. `salt` is random: who does not know it can
 //! make no records. (Before version 3 of the store, "cofsjrn1", there was none.)
 //!
 //! Invariants:
@@ -17,7 +17,7 @@
 
 use std::{
     fs::{self, File},
-    io,
+    io::{self, IoSlice},
     os::unix::fs::FileExt,
     path::{Path, PathBuf},
     sync::atomic::{AtomicBool, Ordering},
@@ -26,7 +26,7 @@ use std::{
 use parking_lot::{Mutex, RwLock};
 use rustix::{
     fs::{Advice, AtFlags, FallocateFlags, StatxFlags, fadvise, fallocate, statx},
-    io::Errno,
+    io::{Errno, ReadWriteFlags, pwritev2},
     rand::{GetRandomFlags, getrandom},
 };
 
@@ -179,24 +179,27 @@ pub(super) struct Replayed {
 
 impl Segment {
     /// Makes a file ready for records: of `bytes` where space can be set aside, so that the file system below may
-    /// fill up and commits go on. Mapped, if it `may_store` and that is safe. On stable storage when this returns.
+    /// fill up and commits go on. Mapped, if it `may_store` and that is safe: as it was, where `mapped` is of this file. Its header is on stable storage when this
+    /// returns.
     pub(super) fn prepare(
         directory: &Path,
         slot: u32,
         header: Header,
         bytes: u64,
         may_store: bool,
+        mapped: Option<Mapping>,
     ) -> io::Result<Self> {
         let (file, new) = allocate(directory, slot, bytes)?;
         let header = Header { salt: Some(random()?), ..header };
-        file.write_all_at(&header.encode(), 0)?;
         if new {
+            file.write_all_at(&header.encode(), 0)?;
             file.sync_all()?;
             File::open(directory)?.sync_all()?;
         } else {
-            file.sync_data()?;
+            write_synced(&file, &header.encode())?;
         }
-        let mapping = may_store.then(|| Mapping::new(&file, bytes)).flatten();
+        let mapped = mapped.and_then(|mapping| mapping.again(&file, bytes));
+        let mapping = mapped.or_else(|| may_store.then(|| Mapping::new(&file, bytes)).flatten());
         Ok(Self::new(file, mapping, slot, header))
     }
 
@@ -234,13 +237,21 @@ impl Segment {
         Ok(())
     }
 
+    /// What stands in it is on stable storage below: nothing of it is written or synced any more. Its mapping, for who uses the file next.
+    pub(super) fn done_with(&self) -> Option<Mapping> {
+        // Whoever syncs it just now ends first: behind this the file may be another segment's.
+        let _syncing = self.syncing.lock();
+        self.synced.store(true, Ordering::Release);
+        self.mapping.write().take()
+    }
+
     pub(super) fn is_mapped(&self) -> bool {
         self.mapping.read().is_some()
     }
 
     /// Reads the file's old bytes, so that no store into them has to wait for the disk. Takes as long as the disk does.
     pub(super) fn keep_in_memory(&self) {
-        if let Some(mapping) = &*self.mapping.read() {
+        if let Some(mapping) = self.mapping.read().as_ref().filter(|mapping| !mapping.stays_in_memory()) {
             // All at once, and not a little at a time.
             let _ = fadvise(&self.file, 0, None, Advice::WillNeed);
             mapping.keep_in_memory();
@@ -376,7 +387,10 @@ impl Segment {
 
     /// Puts what has been written on stable storage.
     pub(super) fn sync(&self) -> io::Result<()> {
-        let mut syncing = self.syncing.lock();
+        self.sync_in_turn(&mut self.syncing.lock())
+    }
+
+    fn sync_in_turn(&self, syncing: &mut Syncing) -> io::Result<()> {
         if let Some(errno) = syncing.failed {
             return Err(io::Error::from_raw_os_error(errno));
         }
@@ -427,13 +441,21 @@ impl Segment {
 
     /// The same for a segment that is ended: once.
     pub(super) fn sync_ended(&self) -> io::Result<()> {
+        if self.synced.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let mut syncing = self.syncing.lock();
         if !self.synced.load(Ordering::Acquire) {
             // A sync of pages that are mapped interrupts the other CPUs for each of them.
             drop(self.mapping.write().take());
-            self.sync()?;
+            self.sync_in_turn(&mut syncing)?;
             self.synced.store(true, Ordering::Release);
         }
         Ok(())
+    }
+
+    pub(super) fn has_failed(&self) -> bool {
+        self.syncing.lock().failed.is_some()
     }
 }
 
@@ -447,6 +469,20 @@ pub(super) struct Tail {
 impl Default for Tail {
     fn default() -> Self {
         Self { at: RECORDS_AT, records: 0 }
+    }
+}
+
+/// Writes the first bytes of a file, and puts them on stable storage, without what else there is to be written of it, where the file system below can.
+fn write_synced(file: &File, bytes: &[u8]) -> io::Result<()> {
+    match pwritev2(file, &[IoSlice::new(bytes)], 0, ReadWriteFlags::DSYNC) {
+        Ok(written) if written == bytes.len() => Ok(()),
+        // So few bytes come whole, but where there is no space for them.
+        Ok(_) => Err(Errno::NOSPC.into()),
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
+            file.write_all_at(bytes, 0)?;
+            file.sync_data()
+        }
+        Err(errno) => Err(errno.into()),
     }
 }
 

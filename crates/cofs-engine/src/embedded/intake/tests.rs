@@ -45,15 +45,22 @@ pub(super) fn note_sync(slot: u32) -> std::io::Result<()> {
 struct World {
     directory: tempfile::TempDir,
     durable: BTreeMap<PathBuf, Vec<u8>>,
+    /// What is below, and has been since it was put there, whatever becomes of the journal: up to that segment, and that commit.
+    below: (u64, u32),
 }
 
 impl World {
     fn new() -> Self {
-        Self { directory: tempfile::tempdir().unwrap(), durable: BTreeMap::new() }
+        Self { directory: tempfile::tempdir().unwrap(), durable: BTreeMap::new(), below: (0, 0) }
     }
 
     fn open(&self) -> Intake {
-        Intake::open(self.directory.path(), SEGMENT_BYTES, true, KeyShape::default(), Arc::default()).unwrap()
+        self.try_open(SEGMENT_BYTES, true).unwrap()
+    }
+
+    fn try_open(&self, segment_bytes: u64, may_store: bool) -> Result<Intake, EngineError> {
+        let (directory, keys) = (self.directory.path(), KeyShape::default());
+        Intake::open(directory, segment_bytes, may_store, keys, Arc::default(), self.below.0)
     }
 
     /// Has the next write fail: it goes to a file that cannot be written to. What was to be written to comes back.
@@ -67,13 +74,12 @@ impl World {
     }
 
     fn open_by_calls(&self) -> Intake {
-        Intake::open(self.directory.path(), SEGMENT_BYTES, false, KeyShape::default(), Arc::default())
-            .unwrap()
+        self.try_open(SEGMENT_BYTES, false).unwrap()
     }
 
     /// Where there is no space for another segment, as there is none for so large a one.
     fn open_without_space(&self) -> Result<Intake, EngineError> {
-        Intake::open(self.directory.path(), 1 << 60, true, KeyShape::default(), Arc::default())
+        self.try_open(1 << 60, true)
     }
 
     /// The journal's; the reserve lies beside them.
@@ -103,7 +109,28 @@ impl World {
         }
         let Some(Job::Prepare(slot, header)) = intake.next_job(|| false) else { return };
         intake.prepare(slot, header).unwrap();
-        self.harden(&segment::path(self.directory.path(), slot.number));
+        self.harden_header(slot.number);
+    }
+
+    /// A file was made ready. If it is new it is on stable storage, else its header is, and what else there is to be written of it does not go with that.
+    fn harden_header(&mut self, slot: u32) {
+        let path = segment::path(self.directory.path(), slot);
+        match self.durable.get_mut(&path) {
+            Some(durable) => {
+                durable[..PAGE_BYTES].copy_from_slice(&fs::read(&path).unwrap()[..PAGE_BYTES]);
+            }
+            None => self.harden(&path),
+        }
+    }
+
+    /// Does the drain's work: the oldest segment is below from now on, and what the journal has of it on stable storage is as it was.
+    fn drain(&mut self, intake: &Intake) {
+        let oldest = intake.layers.read().last().cloned().unwrap();
+        if let Some(Some(head)) = oldest.memtable.get(KeyHash::of(b"head"), &Rank::of(b"head")) {
+            self.below.1 = number(&head);
+        }
+        self.below.0 = oldest.segment.header.generation;
+        intake.drained(&oldest);
     }
 
     /// Cuts the power: of each file, any of its pages are as they were when last synced, the others as written.
@@ -139,11 +166,20 @@ fn commit(intake: &Intake, number: u32) {
     change(intake, &[numbered, put(b"head", number.to_be_bytes().to_vec())]).unwrap();
 }
 
+fn number(bytes: &[u8]) -> u32 {
+    u32::from_be_bytes(bytes.try_into().unwrap())
+}
+
 /// The last commit, after making sure that all before it are there and none behind it.
 fn prefix(intake: &Intake) -> u32 {
-    let head = intake.get(b"head").flatten();
-    let head = head.map_or(0, |bytes| u32::from_be_bytes(bytes[..].try_into().unwrap()));
-    for number in 1..head + 50 {
+    prefix_over(intake, 0)
+}
+
+/// The same where all up to a commit are `below`.
+fn prefix_over(intake: &Intake, below: u32) -> u32 {
+    let head = intake.get(b"head").flatten().map_or(below, |bytes| number(&bytes));
+    assert!(head >= below, "what is older than what is below came back: {head}, {below}");
+    for number in below + 1..head + 50 {
         assert_eq!(intake.get(&number.to_be_bytes()).is_some(), number <= head, "{number} of {head}");
     }
     head
@@ -176,7 +212,7 @@ fn segments_follow_one_another_and_all_are_replayed() {
     commit(&world.open(), last + 1);
     assert_eq!(prefix(&world.open()), last + 1);
     assert_eq!(
-        prefix(&Intake::open_read_only(world.directory.path(), KeyShape::default()).unwrap()),
+        prefix(&Intake::open_read_only(world.directory.path(), KeyShape::default(), 0).unwrap()),
         last + 1
     );
 }
@@ -203,7 +239,7 @@ fn a_drained_segment_is_used_again_and_replayed_no_more() {
 #[test]
 fn a_power_cut_leaves_a_prefix_that_holds_all_that_was_synced() {
     let mut rng = StdRng::seed_from_u64(1);
-    let (mut lost, mut rounds_with_holes, mut gone_on) = (0, 0, 0);
+    let (mut lost, mut rounds_with_holes, mut gone_on, mut used_again) = (0, 0, 0, 0);
     for round in 0..200 {
         let mut world = World::new();
         let (mut number, mut synced) = (0, 0);
@@ -212,15 +248,14 @@ fn a_power_cut_leaves_a_prefix_that_holds_all_that_was_synced() {
             let intake = world.open();
             // Of what was there before nothing need be on stable storage, but for the new segment's header and the
             // segments taken out of use.
-            let ready = intake.writer.lock().layer.as_ref().unwrap().segment.slot;
-            let used: Vec<u32> = intake.layers.read().iter().map(|layer| layer.segment.slot).collect();
+            world.harden_header(intake.writer.lock().layer.as_ref().unwrap().segment.slot);
             for slot in segment::slots(world.directory.path()).unwrap() {
-                if slot == ready || !used.contains(&slot) {
+                if segment::header(world.directory.path(), slot).unwrap().is_none() {
                     world.harden(&segment::path(world.directory.path(), slot));
                 }
             }
-            assert_eq!(prefix(&intake), number);
-            for _ in 0..rng.random_range(0..90) {
+            assert_eq!(prefix_over(&intake, world.below.1), number);
+            for _ in 0..rng.random_range(0..300) {
                 world.make_ready(&intake);
                 if intake.work.lock().spare.is_none() {
                     break;
@@ -232,6 +267,10 @@ fn a_power_cut_leaves_a_prefix_that_holds_all_that_was_synced() {
                     world.take_synced();
                     synced = number;
                 }
+                if rng.random_bool(0.05) && intake.layers.read().len() > 1 {
+                    world.drain(&intake);
+                    used_again += u32::from(world.below.0 > 4);
+                }
             }
         }
         world.cut(&mut rng);
@@ -239,17 +278,20 @@ fn a_power_cut_leaves_a_prefix_that_holds_all_that_was_synced() {
         let opened = if round % 4 > 0 { world.open_without_space().ok() } else { None };
         gone_on += u32::from(opened.is_some());
         let intake = opened.unwrap_or_else(|| world.open());
-        let left = prefix(&intake);
-        assert!((synced..=number).contains(&left), "round {round}: {left} of {number} left, {synced} synced");
+        let left = prefix_over(&intake, world.below.1);
+        assert!(
+            (synced.max(world.below.1)..=number).contains(&left),
+            "round {round}: {left} of {number} left, {synced} synced"
+        );
         lost += number - left;
         // It goes on, and what was cut off does not come back.
         commit(&intake, left + 1);
         drop(intake);
-        assert_eq!(prefix(&world.open()), left + 1, "round {round}");
+        assert_eq!(prefix_over(&world.open(), world.below.1), left + 1, "round {round}");
         rounds_with_holes += u32::from(left < number);
     }
     assert!(lost > 1000 && rounds_with_holes > 50, "too little was at stake: {lost}, {rounds_with_holes}");
-    assert!(gone_on > 5, "{gone_on}");
+    assert!(gone_on > 5 && used_again > 100, "{gone_on}, {used_again}");
 }
 
 #[test]
@@ -388,7 +430,7 @@ fn lives_that_end_anywhere_in_the_drains_work_leave_no_more_files() {
             intake.leave_few_files(|_| true);
             let left = intake.layers.read().len();
             drop(intake);
-            let found = recovery::read(world.directory.path(), false, KeyShape::default()).unwrap();
+            let found = recovery::read(world.directory.path(), false, KeyShape::default(), 0).unwrap();
             assert_eq!(found.layers.len(), left, "round {round}: what was drained counts");
             let files = world.files().len();
             assert!(files <= SLOTS as usize, "round {round}: {files} files");
@@ -407,8 +449,7 @@ fn a_missing_segment_is_noticed() {
     for victim in &files[..files.len() - 1] {
         let bytes = fs::read(victim).unwrap();
         fs::remove_file(victim).unwrap();
-        let opened =
-            Intake::open(world.directory.path(), SEGMENT_BYTES, true, KeyShape::default(), Arc::default());
+        let opened = world.try_open(SEGMENT_BYTES, true);
         let error = opened.err().unwrap_or_else(|| panic!("{} is not missed", victim.display()));
         assert_eq!(error.errno, Some(rustix::io::Errno::UCLEAN.raw_os_error()), "{error}");
         fs::write(victim, bytes).unwrap();

@@ -3,7 +3,7 @@
 use super::*;
 
 fn open(world: &World) -> Result<Intake, EngineError> {
-    Intake::open(world.directory.path(), SEGMENT_BYTES, true, KeyShape::default(), Arc::default())
+    world.try_open(SEGMENT_BYTES, true)
 }
 
 /// A journal of two segments, closed in order; the last commit.

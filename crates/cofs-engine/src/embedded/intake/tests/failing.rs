@@ -43,6 +43,50 @@ fn what_an_earlier_life_left_is_written_again_by_the_first_sync() {
     assert_eq!(prefix(&world.open()), 2);
 }
 
+/// Its file may be another segment's by then.
+#[test]
+fn who_syncs_a_segment_that_was_drained_meanwhile_writes_nothing_of_it_again() {
+    let mut world = World::new();
+    commit(&world.open(), 1);
+    let intake = world.open();
+    let drained = intake.layers.read().last().cloned().unwrap();
+    world.drain(&intake);
+    let mut number = 1;
+    while intake.writer.lock().layer.as_ref().unwrap().segment.slot != drained.segment.slot {
+        world.make_ready(&intake);
+        number += 1;
+        commit(&intake, number);
+    }
+    drained.segment.sync_ended().unwrap();
+    drop(intake);
+    assert_eq!(prefix_over(&world.open(), world.below.1), number);
+}
+
+/// The file that was mapped is another one then, or none.
+#[test]
+fn a_file_that_was_replaced_is_not_stored_to_by_the_mapping_of_before() {
+    for copied in [false, true] {
+        let mut world = World::new();
+        let intake = world.open();
+        let mut number = fill(&mut world, &intake, 1);
+        let slot = intake.layers.read().last().unwrap().segment.slot;
+        let path = segment::path(world.directory.path(), slot);
+        world.drain(&intake);
+        let bytes = fs::read(&path).unwrap();
+        fs::remove_file(&path).unwrap();
+        if copied {
+            fs::write(&path, bytes).unwrap();
+        }
+        while intake.writer.lock().layer.as_ref().unwrap().segment.slot != slot {
+            world.make_ready(&intake);
+            number += 1;
+            commit(&intake, number);
+        }
+        drop(intake);
+        assert_eq!(prefix_over(&world.open(), world.below.1), number, "{copied}");
+    }
+}
+
 /// The kernel may have let go of a page that it could not write since it was read here.
 #[test]
 fn what_is_no_longer_there_cannot_be_synced() {

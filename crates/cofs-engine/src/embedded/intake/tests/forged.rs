@@ -98,7 +98,7 @@ fn of_two_files_that_claim_to_be_one_segment_the_one_with_records_counts() {
         for (_, generation) in Intake::segments(world.directory.path()) {
             let header = Header { generation, previous: generation - 1, oldest: 1, salt: None };
             let directory = tempfile::tempdir_in(world.directory.path()).unwrap();
-            Segment::prepare(directory.path(), slot, header, SEGMENT_BYTES, false).unwrap();
+            Segment::prepare(directory.path(), slot, header, SEGMENT_BYTES, false, None).unwrap();
             let from = segment::path(directory.path(), slot);
             // Its name comes before the others' and behind them.
             let to = if slot == 0 { SLOTS + generation as u32 } else { 90 + generation as u32 };
@@ -114,8 +114,7 @@ fn two_files_with_the_same_records_are_refused() {
     let world = World::new();
     commit(&world.open(), 1);
     fs::copy(segment::path(world.directory.path(), 0), segment::path(world.directory.path(), 5)).unwrap();
-    let opened =
-        Intake::open(world.directory.path(), SEGMENT_BYTES, true, KeyShape::default(), Arc::default());
+    let opened = world.try_open(SEGMENT_BYTES, true);
     let error = opened.err().unwrap();
     assert_eq!(error.errno, Some(rustix::io::Errno::UCLEAN.raw_os_error()), "{error}");
 }
