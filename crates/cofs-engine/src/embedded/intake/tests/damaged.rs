@@ -42,6 +42,28 @@ fn what_is_missing_behind_a_close_in_order_is_damage() {
     assert!(refused > 4, "{refused}");
 }
 
+/// Behind what was drained there is always another one.
+#[test]
+fn a_journal_that_ends_with_what_was_drained_is_damage() {
+    let mut world = World::new();
+    let intake = world.open();
+    fill(&mut world, &intake, 1);
+    world.drain(&intake);
+    world.drain(&intake);
+    drop(intake);
+    open(&world).unwrap();
+    for path in world.files() {
+        let slot = path.to_str().and_then(|path| path.rsplit('-').next()?.parse().ok()).unwrap();
+        let header = segment::header(world.directory.path(), slot).unwrap();
+        if header.is_some_and(|header| header.generation > world.below.0) {
+            fs::remove_file(path).unwrap();
+        }
+    }
+    assert!(!world.files().is_empty());
+    let error = open(&world).err().unwrap();
+    assert_eq!(error.errno, Some(rustix::io::Errno::UCLEAN.raw_os_error()), "{error}");
+}
+
 #[test]
 fn what_came_after_the_close_may_be_cut_off() {
     let mut world = World::new();
