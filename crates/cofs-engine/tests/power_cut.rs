@@ -15,7 +15,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use cofs_engine::Engine;
+use cofs_engine::{EmbeddedEngine, EmbeddedOptions, Engine};
 use common::{changes, commit, open, put, scan, synced};
 use rand::{Rng, SeedableRng, rngs::StdRng};
 
@@ -201,7 +201,13 @@ fn what_was_drained_does_not_need_the_journal_any_more() {
             for log in lost {
                 tear(&log, 64, tail, &mut StdRng::seed_from_u64(4));
             }
-            if prefix(&open(left.path())) == COMMITS {
+            let reader = EmbeddedOptions {
+                read_only: true,
+                ..EmbeddedOptions::new(left.path(), common::MEMORY_BYTES)
+            };
+            let read = prefix(&EmbeddedEngine::open(&reader).unwrap());
+            assert_eq!(prefix(&open(left.path())), read, "who reads has the same");
+            if read == COMMITS {
                 break left;
             }
             assert!(from.elapsed() < Duration::from_secs(60), "what the journal lost is lost ({tail:?})");
