@@ -348,9 +348,6 @@ impl Below {
     }
 
     fn hand_over(&mut self, tables: &[PathBuf]) -> Result<(), EngineError> {
-        if tables.is_empty() {
-            return Ok(());
-        }
         let done = self.ingest(tables);
         match &done {
             Ok(()) if self.in_doubt => {

@@ -26,9 +26,8 @@ fn key(generation: u64) -> [u8; 24] {
 /// Writes a table with the mark of the segment `generation`.
 pub(super) fn build(options: &Options, path: &Path, generation: u64) -> Result<(), EngineError> {
     let build = || {
-        let writer = SstFileWriter::create(options);
+        let mut writer = SstFileWriter::create(options);
         writer.open(path)?;
-        let mut writer = writer;
         writer.put(key(generation), [])?;
         writer.finish()
     };

@@ -92,7 +92,7 @@ pub(super) fn read(
     let Some((_, newest)) = used.last().copied() else {
         return Ok(Found { free, slots, ..Found::default() });
     };
-    let oldest = newest.oldest.max(drained_through + 1);
+    let oldest = newest.oldest.max(drained_through.saturating_add(1));
     let live = used.split_off(used.partition_point(|(_, header)| header.generation < oldest));
     free.extend(used.into_iter().map(|(slot, _)| slot));
     check_chain(directory, &live, oldest)?;

@@ -26,7 +26,7 @@ use std::{
 use parking_lot::{Mutex, RwLock};
 use rustix::{
     fs::{Advice, AtFlags, FallocateFlags, StatxFlags, fadvise, fallocate, statx},
-    io::{Errno, ReadWriteFlags, pwritev2},
+    io::{Errno, ReadWriteFlags, pwritev2, retry_on_intr},
     rand::{GetRandomFlags, getrandom},
 };
 
@@ -474,7 +474,7 @@ impl Default for Tail {
 
 /// Writes the first bytes of a file, and puts them on stable storage, without what else there is to be written of it, where the file system below can.
 fn write_synced(file: &File, bytes: &[u8]) -> io::Result<()> {
-    match pwritev2(file, &[IoSlice::new(bytes)], 0, ReadWriteFlags::DSYNC) {
+    match retry_on_intr(|| pwritev2(file, &[IoSlice::new(bytes)], 0, ReadWriteFlags::DSYNC)) {
         Ok(written) if written == bytes.len() => Ok(()),
         // So few bytes come whole, but where there is no space for them.
         Ok(_) => Err(Errno::NOSPC.into()),
