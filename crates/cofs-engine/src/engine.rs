@@ -23,6 +23,8 @@ pub enum Change {
         key: Key,
         /// Shared by all that keep it.
         value: Bytes,
+        /// The caller knows that it has had no value before the batch. Not checked: what is removed again soon may then come back as it once was, if that is wrong.
+        new: bool,
     },
     Delete {
         key: Key,
@@ -32,7 +34,12 @@ pub enum Change {
 impl Change {
     /// `key` has `value` from then on.
     pub fn put(key: impl AsRef<[u8]>, value: impl Into<Bytes>) -> Self {
-        Self::Put { key: Key::from_slice(key.as_ref()), value: value.into() }
+        Self::Put { key: Key::from_slice(key.as_ref()), value: value.into(), new: false }
+    }
+
+    /// The same for a `key` that has none, as the caller knows for sure.
+    pub fn insert(key: impl AsRef<[u8]>, value: impl Into<Bytes>) -> Self {
+        Self::Put { key: Key::from_slice(key.as_ref()), value: value.into(), new: true }
     }
 
     /// `key` has no value from then on.
@@ -45,6 +52,11 @@ impl Change {
         match self {
             Self::Put { key, .. } | Self::Delete { key } => key,
         }
+    }
+
+    /// Whether its key is said to have had no value before the batch.
+    pub fn is_new(&self) -> bool {
+        matches!(self, Self::Put { new: true, .. })
     }
 }
 

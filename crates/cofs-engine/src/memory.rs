@@ -73,7 +73,7 @@ fn apply(map: &mut Map, commit: &[Logged]) {
 
 fn logged(change: &Change) -> Logged {
     match change {
-        Change::Put { key, value } => (Bytes::copy_from_slice(key), Some(value.clone())),
+        Change::Put { key, value, .. } => (Bytes::copy_from_slice(key), Some(value.clone())),
         Change::Delete { key } => (Bytes::copy_from_slice(key), None),
     }
 }
@@ -81,6 +81,10 @@ fn logged(change: &Change) -> Logged {
 impl State {
     fn holds(&self, guard: &Guard) -> bool {
         self.current.get(guard.key.as_slice()).map(|v| v.as_ref()) == guard.value.as_deref()
+    }
+
+    fn are_new(&self, changes: &[Change]) -> bool {
+        changes.iter().filter(|change| change.is_new()).all(|change| !self.current.contains_key(change.key()))
     }
 
     fn write_back_oldest(&mut self) {
@@ -99,6 +103,7 @@ impl State {
         if !batch.guards.iter().all(|guard| self.holds(guard)) {
             return Outcome::GuardFailed;
         }
+        debug_assert!(self.are_new(&batch.changes), "a key that is said to be new has a value");
         let commit: Vec<Logged> = batch.changes.iter().map(logged).collect();
         apply(Arc::make_mut(&mut self.current), &commit);
         self.unsynced.push_back(commit);

@@ -69,7 +69,7 @@ fn weight(key: &[u8], value: Option<&Bytes>) -> usize {
 impl Above {
     fn take(&mut self, change: &Change) {
         let (key, value) = match change {
-            Change::Put { key, value } => (key, Some(value.clone())),
+            Change::Put { key, value, .. } => (key, Some(value.clone())),
             Change::Delete { key } => (key, None),
         };
         self.bytes += weight(key, value.as_ref());
@@ -148,7 +148,7 @@ impl Engine for OverlayEngine {
             }
         }
         let weight_of = |change: &Change| match change {
-            Change::Put { key, value } => weight(key, Some(value)),
+            Change::Put { key, value, .. } => weight(key, Some(value)),
             Change::Delete { key } => weight(key, None),
         };
         let added: usize = batch.changes.iter().map(weight_of).sum();

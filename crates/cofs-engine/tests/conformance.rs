@@ -405,7 +405,7 @@ impl Model {
         }
         for change in &batch.changes {
             match change {
-                Change::Put { key, value } => self.0.insert(key.to_vec(), value.to_vec()),
+                Change::Put { key, value, .. } => self.0.insert(key.to_vec(), value.to_vec()),
                 Change::Delete { key } => self.0.remove(key.as_slice()),
             };
         }

@@ -160,7 +160,7 @@ impl<'a> Tx<'a> {
     ) -> FsResult<T> {
         for change in self.changes.iter().rev() {
             match change {
-                Change::Put { key: k, value } if k.as_slice() == key => return see(Some(value)),
+                Change::Put { key: k, value, .. } if k.as_slice() == key => return see(Some(value)),
                 Change::Delete { key: k } if k.as_slice() == key => return see(None),
                 _ => {}
             }
@@ -191,6 +191,12 @@ impl<'a> Tx<'a> {
         self.put_covered(key, value);
     }
 
+    /// As [`put`](Self::put), where the key has no value: this transaction has read that, or nobody has ever had the key.
+    pub fn insert(&mut self, key: &[u8], value: impl Into<Bytes>) {
+        self.writes.push(self.store.stripes.of(key));
+        self.insert_covered(key, value);
+    }
+
     pub fn delete(&mut self, key: &[u8]) {
         self.writes.push(self.store.stripes.of(key));
         self.delete_covered(key);
@@ -198,6 +204,10 @@ impl<'a> Tx<'a> {
 
     pub fn put_covered(&mut self, key: &[u8], value: impl Into<Bytes>) {
         self.changes.push(Change::put(key, value));
+    }
+
+    pub fn insert_covered(&mut self, key: &[u8], value: impl Into<Bytes>) {
+        self.changes.push(Change::insert(key, value));
     }
 
     pub fn delete_covered(&mut self, key: &[u8]) {

@@ -60,7 +60,9 @@ pub use options::{EmbeddedOptions, KeyShape};
 /// Names of the threads that work behind the commits: making tables, and compacting them (RocksDB's own name).
 pub const BACKGROUND_THREADS: &[&str] = &[intake::DRAIN_THREAD, "rocksdb:low"];
 
-use crate::{Batch, Bytes, Durability, Engine, EngineError, EngineStats, Guard, Outcome, Show, Visit};
+use crate::{
+    Batch, Bytes, Change, Durability, Engine, EngineError, EngineStats, Guard, Outcome, Show, Visit,
+};
 use background::Ending;
 use below::MARKS;
 use error::{engine_error, from_errno};
@@ -183,6 +185,15 @@ impl EmbeddedEngine {
         let family = self.db.cf_handle(rocksdb::DEFAULT_COLUMN_FAMILY_NAME);
         family
             .ok_or_else(|| from_errno("the metadata has no default column family", rustix::io::Errno::UCLEAN))
+    }
+
+    /// For builds that check. (What can't be read, or not without waiting where that is not allowed, tells nothing.)
+    fn are_new(&self, changes: &[Change]) -> bool {
+        let has_value = |key: &[u8]| match self.intake.get(key) {
+            Some(known) => known.is_some(),
+            None => matches!(self.db.get_pinned(key), Ok(Some(_))),
+        };
+        cofs_wait::is_impatient() || !changes.iter().any(|change| change.is_new() && has_value(change.key()))
     }
 
     fn get_below(&self, ticket: Option<Ticket>, key: &[u8]) -> Result<Option<Bytes>, EngineError> {
@@ -313,6 +324,7 @@ impl Engine for EmbeddedEngine {
 
     fn commit(&self, batch: &Batch<'_>) -> Result<Outcome, EngineError> {
         self.check_writable()?;
+        debug_assert!(self.are_new(&batch.changes), "a key that is said to be new has a value");
         let outcome = self.intake.commit(batch, |guard| self.holds(guard))?;
         // The journal is free by now: others go on while this commit waits for the disk.
         let committed = outcome == Outcome::Committed;

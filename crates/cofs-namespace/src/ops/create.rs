@@ -105,7 +105,7 @@ impl Namespace {
             }
             inode.nlink = if directory { 2 } else { 1 };
             entries::place(tx, &self.hasher, parent, &free, Occupant { name, ino, kind: new.kind })?;
-            inodes::put(tx, ino, &inode);
+            inodes::insert(tx, ino, &inode);
             directories::count_subdirectories(tx, parent, i32::from(directory), now)?;
             tx.count_files(1);
             Ok(inodes::node(ino, &inode, 0))
@@ -133,8 +133,8 @@ impl Namespace {
             let ino = self.number(&mut number, parent)?;
             let mut inode = born(tx, c, now, (parent, &dir), (ino, new))?;
             inode.linkable = linkable;
-            inodes::put(tx, ino, &inode);
-            tx.put_covered(&key::unlinked(ino), MARK);
+            inodes::insert(tx, ino, &inode);
+            tx.insert_covered(&key::unlinked(ino), MARK);
             tx.count_files(1);
             Ok(inodes::node(ino, &inode, 0))
         })

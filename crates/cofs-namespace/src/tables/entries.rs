@@ -51,6 +51,12 @@ fn put(tx: &mut Tx<'_>, dir: InodeId, slot: u64, record: &EntryRecord<'_>) {
     tx.put(&key::entry(dir, slot), record.encode());
 }
 
+/// Of a slot that is free.
+fn fill(tx: &mut Tx<'_>, dir: InodeId, slot: u64, record: &EntryRecord<'_>) {
+    tx.store.young.take(dir, slot);
+    tx.insert(&key::entry(dir, slot), record.encode());
+}
+
 pub fn probe(tx: &mut Tx<'_>, hasher: &NameHasher, dir: InodeId, name: &Name) -> FsResult<Probe> {
     search(tx, hasher, Expected::Unknown, (dir, name))
 }
@@ -112,14 +118,14 @@ pub fn place(
 ) -> FsResult<()> {
     let entry = EntryRecord { occupant: Some(occupant), continues: false };
     if let Probe::Home(home) = free {
-        put(tx, dir, *home, &entry);
+        fill(tx, dir, *home, &entry);
         return Ok(());
     }
     let home = hasher.home(occupant.name);
     for slot in home..home + limits::ENTRY_CHAIN_MAX {
         let record = look(tx, Expected::Unknown, (dir, slot), |value| Ok(Bytes::copy_from_slice(value)))?;
         let Some(value) = record else {
-            put(tx, dir, slot, &entry);
+            fill(tx, dir, slot, &entry);
             return Ok(());
         };
         let old = EntryRecord::decode(&value)?;

@@ -95,6 +95,10 @@ pub fn write(tx: &mut Tx<'_>, ino: InodeId, offset: u64, data: &[u8], size_bytes
         let base = u64::from(piece.chunk) * CHUNK;
         let covers_all = piece.within.start == 0 && base + piece.within.end as u64 >= size_bytes;
         let key = key::inline(ino, piece.chunk);
+        if base >= size_bytes && covers_all {
+            tx.insert_covered(&key, chunk_value(from));
+            continue;
+        }
         if covers_all || from.len() == INLINE_CHUNK_BYTES {
             tx.put_covered(&key, chunk_value(from));
             continue;

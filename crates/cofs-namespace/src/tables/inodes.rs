@@ -143,6 +143,11 @@ pub fn put(tx: &mut Tx<'_>, ino: InodeId, inode: &Inode) {
     tx.fold_access(ino);
 }
 
+/// The inode of a number that nobody has had.
+pub fn insert(tx: &mut Tx<'_>, ino: InodeId, inode: &Inode) {
+    tx.insert(&key::inode(ino), inode.encode());
+}
+
 /// A directory that can take and lose entries. `NotDirectory`, `NotFound` if it is removed, `Stale`.
 pub fn directory(tx: &mut Tx<'_>, ino: InodeId) -> FsResult<Inode> {
     let mut inode = Inode::blank();

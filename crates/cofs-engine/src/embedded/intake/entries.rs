@@ -99,11 +99,16 @@ impl<T> Entries<T> {
         at
     }
 
-    /// The numbers of all, in the order of their keys.
-    pub(super) fn sorted(&self) -> Vec<At> {
-        let keys = self.chunks.iter().flatten().map(|entry| entry.key.clone());
+    /// The numbers of those that are `wanted`, in the order of their keys.
+    pub(super) fn sorted(&self, wanted: impl Fn(At, &T) -> bool) -> Vec<At> {
+        let entries = self.chunks.iter().flatten().zip(0..);
         // Beside each other, so that a comparison does not wait for memory.
-        let mut all: Vec<(Rank, At)> = keys.zip(0..).collect();
+        let mut all = Vec::with_capacity(self.len);
+        all.extend(
+            entries
+                .filter(|(entry, at)| wanted(*at, &entry.value))
+                .map(|(entry, at)| (entry.key.clone(), at)),
+        );
         all.sort_unstable();
         all.into_iter().map(|(_, at)| at).collect()
     }
@@ -142,7 +147,7 @@ mod tests {
                 map.insert(key.clone(), number);
             }
             prop_assert_eq!(entries.len(), map.len());
-            let sorted = entries.sorted().into_iter().map(|at| entries.at(at));
+            let sorted = entries.sorted(|_, _| true).into_iter().map(|at| entries.at(at));
             let sorted: Vec<_> = sorted.map(|(key, value)| (key.key().to_vec(), *value)).collect();
             prop_assert_eq!(sorted, map.into_iter().collect::<Vec<_>>());
         }

@@ -70,7 +70,7 @@ impl<'a> Record<'a> {
                     record.bytes.extend_from_slice(&len(key.len())?);
                     record.bytes.extend_from_slice(key);
                 }
-                Change::Put { key, value } => {
+                Change::Put { key, value, .. } => {
                     record.bytes.push(PUT);
                     record.bytes.extend_from_slice(&len(key.len())?);
                     record.bytes.extend_from_slice(&len(value.len())?);
@@ -134,7 +134,7 @@ impl Drop for Record<'_> {
 fn copied_bytes(change: &Change) -> usize {
     match change {
         Change::Delete { key } => 5 + key.len(),
-        Change::Put { key, value } if value.len() < LARGE_BYTES => 9 + key.len() + value.len(),
+        Change::Put { key, value, .. } if value.len() < LARGE_BYTES => 9 + key.len() + value.len(),
         Change::Put { key, .. } => 9 + key.len(),
     }
 }
