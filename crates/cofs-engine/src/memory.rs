@@ -83,6 +83,7 @@ impl State {
         self.current.get(guard.key.as_slice()).map(|v| v.as_ref()) == guard.value.as_deref()
     }
 
+    /// Where that is wrong another engine brings back what was removed.
     fn are_new(&self, changes: &[Change]) -> bool {
         changes.iter().filter(|change| change.is_new()).all(|change| !self.current.contains_key(change.key()))
     }
@@ -103,7 +104,7 @@ impl State {
         if !batch.guards.iter().all(|guard| self.holds(guard)) {
             return Outcome::GuardFailed;
         }
-        debug_assert!(self.are_new(&batch.changes), "a key that is said to be new has a value");
+        assert!(self.are_new(&batch.changes), "a key that is said to be new has a value");
         let commit: Vec<Logged> = batch.changes.iter().map(logged).collect();
         apply(Arc::make_mut(&mut self.current), &commit);
         self.unsynced.push_back(commit);
