@@ -23,7 +23,8 @@ pub enum Change {
         key: Key,
         /// Shared by all that keep it.
         value: Bytes,
-        /// The caller knows that it has had no value before the batch. Not checked: what is removed again soon may then come back as it once was, if that is wrong.
+        /// The caller knows that the key had no value before the batch. Where that is wrong, what it had may come back when it is removed again; not every
+        /// engine looks.
         new: bool,
     },
     Delete {

@@ -95,22 +95,20 @@ pub fn write(tx: &mut Tx<'_>, ino: InodeId, offset: u64, data: &[u8], size_bytes
         let base = u64::from(piece.chunk) * CHUNK;
         let covers_all = piece.within.start == 0 && base + piece.within.end as u64 >= size_bytes;
         let key = key::inline(ino, piece.chunk);
-        if base >= size_bytes && covers_all {
-            tx.insert_covered(&key, chunk_value(from));
-            continue;
-        }
+        let new = base >= size_bytes;
+        let change = if new { Tx::insert_covered } else { Tx::put_covered };
         if covers_all || from.len() == INLINE_CHUNK_BYTES {
-            tx.put_covered(&key, chunk_value(from));
+            change(tx, &key, chunk_value(from));
             continue;
         }
-        let mut bytes = if base >= size_bytes { Vec::new() } else { chunk(tx, ino, piece.chunk)? };
+        let mut bytes = if new { Vec::new() } else { chunk(tx, ino, piece.chunk)? };
         if bytes.len() < piece.within.end {
             bytes.resize(piece.within.end, 0);
         }
         if let Some(to) = bytes.get_mut(piece.within) {
             to.copy_from_slice(from);
         }
-        tx.put_covered(&key, chunk_value(&bytes));
+        change(tx, &key, chunk_value(&bytes));
     }
     Ok(())
 }

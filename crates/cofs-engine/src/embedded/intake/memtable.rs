@@ -124,9 +124,7 @@ impl Table {
         }
         None
     }
-}
 
-impl Table {
     /// Whether an entry is anything to whoever has what was before. (A removal is not, where there was nothing.)
     fn counts(&self, at: At, newest: &Version) -> bool {
         newest.value.is_some() || !self.born.get(at as usize).is_some_and(|born| *born)
