@@ -20,7 +20,7 @@ pub use entry::{EntryRecord, NameHasher, Occupant};
 pub use header::{Counts, Volume, decode_number, decode_pool_ends, encode_number, encode_pool_ends};
 pub use inode::Inode;
 pub use keys::{HeaderPart, KEY_SHAPE, Key, Range, ranges};
-pub use marks::{MARK, Writing, decode_chunk, encode_chunk, encode_chunk_into};
+pub use marks::{CHUNK_HEADER_BYTES, MARK, Writing, decode_chunk, encode_chunk, encode_chunk_into};
 pub use newer::newer_version;
 pub use shard::{Shard, Times};
 pub use xattrs::SmallXattrs;

@@ -38,10 +38,13 @@ impl Writing {
     }
 }
 
+/// Of a chunk's value, before its bytes: the version.
+pub const CHUNK_HEADER_BYTES: usize = 1;
+
 /// Bytes as a value: a chunk of inline data (at most `INLINE_CHUNK_BYTES`; what it lacks to a full chunk
 /// reads as zeros) or the value of an extended attribute.
 pub fn encode_chunk(bytes: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(1 + bytes.len());
+    let mut out = Vec::with_capacity(CHUNK_HEADER_BYTES + bytes.len());
     encode_chunk_into(&mut out, bytes);
     out
 }
