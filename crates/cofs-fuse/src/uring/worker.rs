@@ -176,9 +176,12 @@ impl Worker {
                 break;
             }
             self.ring.submit_and_wait(1)?;
+            let mut requests = 0;
             while let Some(event) = self.ring.next() {
+                requests += u64::from(matches!(event, Event::Request(_)));
                 self.handle(event)?;
             }
+            self.post.came(requests);
             if turn % TURNS_ASTRAY == 0 {
                 self.return_to_cpu();
             }

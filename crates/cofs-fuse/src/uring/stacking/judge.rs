@@ -25,10 +25,12 @@ const PENALTY_MAX: Duration = Duration::from_secs(10);
 const FORGIVEN_AFTER: Duration = Duration::from_secs(1);
 
 /// What was seen of a worker in an interval.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Sample {
     pub elapsed: Duration,
     pub served: u64,
+    /// Of those, the ones that did not come alone.
+    pub together: u64,
     /// The waits for a CPU that ended in it; they may have begun before it.
     pub waited: Duration,
     /// What the process's own background has run on the worker's CPU meanwhile: so long the worker may have waited for that.
@@ -38,6 +40,11 @@ pub(super) struct Sample {
 impl Sample {
     pub fn is_busy(&self) -> bool {
         u128::from(self.served) * 1_000_000 >= u128::from(BUSY_PER_SECOND) * self.elapsed.as_micros()
+    }
+
+    /// Whether it has had several clients at a time.
+    pub fn is_crowded(&self) -> bool {
+        self.is_busy() && self.together * 2 >= self.served
     }
 
     /// Whether it waited for others longer than by so much for each request.
@@ -108,6 +115,7 @@ mod tests {
         Sample {
             elapsed: INTERVAL,
             served,
+            together: 0,
             waited: Duration::from_micros(waited_micros),
             own_work: Duration::ZERO,
         }

@@ -10,6 +10,8 @@
 //! worker has served and how long it has waited for its CPU, and [`judge`] decides. The watcher runs before
 //! everybody else, for some microseconds: a guard that is kept waiting by what it guards against is none.
 //!
+//! Clients that have come to crowd on one CPU are spread again ([`crowd`]).
+//!
 //! The process's own threads in the background give way with them ([`background`]).
 //!
 //! Invariants: a worker is `SCHED_IDLE` only while the watcher is awake; without traffic the watcher sleeps, and
@@ -17,6 +19,7 @@
 //! that wakes the watcher.
 
 mod background;
+mod crowd;
 mod judge;
 mod watcher;
 
@@ -42,6 +45,8 @@ const RING_EVERY: u64 = 64;
 #[repr(align(128))]
 pub(crate) struct Post {
     served: AtomicU64,
+    /// Of those, the ones that did not come alone.
+    together: AtomicU64,
     /// `None` once the worker ends: its number may then become another thread's.
     thread: Mutex<Option<Pid>>,
     alarm: Arc<Alarm>,
@@ -51,7 +56,7 @@ impl Post {
     /// The calling thread's.
     pub fn of_this_thread(alarm: Arc<Alarm>) -> Self {
         let thread = Mutex::new(Some(rustix::thread::gettid()));
-        Self { served: AtomicU64::new(0), thread, alarm }
+        Self { served: AtomicU64::new(0), together: AtomicU64::new(0), thread, alarm }
     }
 
     /// Counts a request. Only for the worker itself.
@@ -63,6 +68,13 @@ impl Post {
         }
     }
 
+    /// So many requests were there when the worker looked. Only for the worker itself.
+    pub fn came(&self, requests: u64) {
+        if requests > 1 {
+            self.together.store(self.together().wrapping_add(requests), Ordering::Relaxed);
+        }
+    }
+
     /// Gives the worker a policy, unless it has ended. Errors: see [`Policy::give`].
     fn give(&self, policy: Policy) -> io::Result<()> {
         // Held while the number is used.
@@ -71,6 +83,10 @@ impl Post {
 
     fn served(&self) -> u64 {
         self.served.load(Ordering::Relaxed)
+    }
+
+    fn together(&self) -> u64 {
+        self.together.load(Ordering::Relaxed)
     }
 
     /// The worker ends.

@@ -10,6 +10,7 @@ use std::{
 use super::{
     Post,
     background::{Background, Ran},
+    crowd::Crowd,
     judge::{Judge, Sample},
 };
 use crate::{
@@ -86,7 +87,7 @@ fn try_policies() -> Result<(), String> {
 
 /// The watcher's life.
 fn watch(alarm: &Alarm, mut crews: Vec<Watched>, mut background: Background) {
-    let mut last = Instant::now();
+    let (mut last, mut crowd) = (Instant::now(), Crowd::default());
     while !alarm.is_over() {
         alarm.sleep();
         let mut quiet_looks = 0;
@@ -94,8 +95,11 @@ fn watch(alarm: &Alarm, mut crews: Vec<Watched>, mut background: Background) {
             std::thread::sleep(INTERVAL);
             let now = Instant::now();
             let elapsed = now - std::mem::replace(&mut last, now);
-            quiet_looks =
-                if look_at_all(&mut crews, elapsed, &background.look()) { 0 } else { quiet_looks + 1 };
+            quiet_looks = if look_at_all(&mut crews, &mut crowd, elapsed, &background.look()) {
+                0
+            } else {
+                quiet_looks + 1
+            };
             background.give_way(crews.iter().any(|crew| crew.stacks));
         }
         background.give_way(false);
@@ -103,20 +107,22 @@ fn watch(alarm: &Alarm, mut crews: Vec<Watched>, mut background: Background) {
 }
 
 /// Whether any of them is busy, where the background has run `ours`. One that cannot be watched is unstacked, and not looked at again.
-fn look_at_all(crews: &mut Vec<Watched>, elapsed: Duration, ours: &[Ran]) -> bool {
-    let mut busy = false;
-    crews.retain_mut(|crew| match crew.look(elapsed, ours) {
-        Ok(is_busy) => {
-            busy |= is_busy;
-            true
-        }
+fn look_at_all(crews: &mut Vec<Watched>, crowd: &mut Crowd, elapsed: Duration, ours: &[Ran]) -> bool {
+    keep_watched(crews, |crew| crew.look(elapsed, ours));
+    let spreads = crowd.spreads(elapsed, crews.iter().map(|crew| &crew.sample));
+    keep_watched(crews, |crew| crew.decide(spreads));
+    crews.iter().any(|crew| crew.sample.is_busy())
+}
+
+fn keep_watched(crews: &mut Vec<Watched>, mut watch: impl FnMut(&mut Watched) -> io::Result<()>) {
+    crews.retain_mut(|crew| match watch(crew) {
+        Ok(()) => true,
         Err(error) => {
             tracing::error!(%error, "an io_uring worker no longer stacks on its clients' CPU");
             crew.unstack();
             false
         }
     });
-    busy
 }
 
 /// The workers of a CPU, under the watcher's eyes: one, or a crew. They stack together, as whoever serves next may be any of them.
@@ -125,6 +131,8 @@ struct Watched {
     hands: Vec<Hand>,
     /// What the background has run here since one of them was last seen running: they may be waiting for that.
     own_work: Duration,
+    /// What was seen of them last.
+    sample: Sample,
     judge: Judge,
     stacks: bool,
 }
@@ -133,32 +141,41 @@ struct Hand {
     post: Arc<Post>,
     clock: ThreadClock,
     served: u64,
+    together: u64,
 }
 
 impl Watched {
     fn new(cpu: usize, posts: Vec<Arc<Post>>) -> io::Result<Self> {
         let hands = posts.into_iter().map(Hand::new).collect::<io::Result<_>>()?;
-        Ok(Self { cpu, hands, own_work: Duration::ZERO, judge: Judge::default(), stacks: false })
+        let (own_work, sample, judge) = Default::default();
+        Ok(Self { cpu, hands, own_work, sample, judge, stacks: false })
     }
 
-    /// Judges what they did since the last look, and gives them their policy. Whether they are busy.
-    fn look(&mut self, elapsed: Duration, ours: &[Ran]) -> io::Result<bool> {
+    /// Takes up what they did since the last look.
+    fn look(&mut self, elapsed: Duration, ours: &[Ran]) -> io::Result<()> {
         self.own_work += ours.iter().filter(|ran| ran.cpu == self.cpu).map(|ran| ran.time).sum::<Duration>();
-        let mut sample = Sample { elapsed, served: 0, waited: Duration::ZERO, own_work: Duration::ZERO };
+        let mut sample = Sample { elapsed, ..Sample::default() };
         for hand in &mut self.hands {
             hand.add_to(&mut sample)?;
         }
         if sample.served > 0 {
             sample.own_work = std::mem::take(&mut self.own_work);
         }
-        let stacks = self.judge.judge(&sample);
+        self.sample = sample;
+        Ok(())
+    }
+
+    /// Judges what they did, and gives them their policy. `spreads`: crowded ones are to spread their clients.
+    fn decide(&mut self, spreads: bool) -> io::Result<()> {
+        let sample = &self.sample;
+        let stacks = self.judge.judge(sample) && !(spreads && sample.is_crowded());
         if stacks != self.stacks {
             tracing::debug!(workers = self.hands.len(), stacks, ?sample, "stacking");
             let policy = if stacks { Policy::IDLE } else { Policy::OTHER };
             self.hands.iter().try_for_each(|hand| hand.post.give(policy))?;
             self.stacks = stacks;
         }
-        Ok(sample.is_busy())
+        Ok(())
     }
 
     fn unstack(&self) {
@@ -173,18 +190,21 @@ impl Watched {
 impl Hand {
     fn new(post: Arc<Post>) -> io::Result<Self> {
         let thread = post.thread.lock().ok_or_else(|| io::Error::other("a worker has ended"))?;
-        let (clock, served) = (ThreadClock::open(thread)?, post.served());
-        Ok(Self { post, clock, served })
+        let (clock, served, together) = (ThreadClock::open(thread)?, post.served(), post.together());
+        Ok(Self { post, clock, served, together })
     }
 
     /// What it did since the last look. Who has served nothing has not run, so that no wait of his has ended.
     fn add_to(&mut self, sample: &mut Sample) -> io::Result<()> {
         let total = self.post.served();
         let served = total.wrapping_sub(std::mem::replace(&mut self.served, total));
+        let together = self.post.together();
+        let came_together = together.wrapping_sub(std::mem::replace(&mut self.together, together));
         // Held while the clock is read.
         let thread = self.post.thread.lock();
         if served > 0 && thread.is_some() {
             sample.served += served;
+            sample.together += came_together;
             sample.waited += self.clock.lap()?.waited;
         }
         Ok(())
