@@ -23,6 +23,7 @@ mod page;
 mod paths;
 mod place;
 mod profile;
+mod quiet;
 mod recorder;
 mod report;
 mod results;

@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::{Environment, Kind, Options, meeting::Ways, worker::Done};
 
 /// Of these messages, and of what suites do.
-pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (2)");
+pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (3)");
 
 /// What all ranks of a run must agree on.
 #[derive(Serialize, Deserialize, Clone, Debug)]
@@ -89,6 +89,8 @@ pub enum Order {
     Ping,
     /// Make the kernel write and forget.
     Settle { sync: bool, drop_caches: bool },
+    /// Wait until the machine has little to do.
+    Rest,
     /// Do a phase, from this time of the worker's clock on.
     Phase { name: String, begin: u64 },
     /// What all brought to [`Observer::agree`](crate::Observer::agree).
@@ -100,7 +102,7 @@ pub enum Order {
 /// What a worker answers.
 #[derive(Serialize, Deserialize, Debug)]
 pub enum Answer {
-    /// To `Check`, `Enter`, `Leave` and `Settle`.
+    /// To `Check`, `Enter`, `Leave`, `Settle` and `Rest`.
     Ready,
     Time(u64),
     Agree(u64),

@@ -117,6 +117,9 @@ fn rounds(
     let mut step = 0;
     for round in 0..count {
         for at in turns(targets.len(), round) {
+            if targets.len() > 1 {
+                crew.each_machine(&Order::Rest)?;
+            }
             let (target, samples) = (&targets[at], &mut samples[at]);
             let scratch = Scratch::new(target, suite, round)?;
             let mut told = |phase: &Phase| {

@@ -24,6 +24,7 @@ use crate::{
     latency::Packed,
     meeting::Ways,
     message::{Answer, Job, Join, Order, Setup, VERSION},
+    quiet,
     recorder::Recorder,
     scratch,
 };
@@ -166,6 +167,10 @@ impl<W: Write> Worker<'_, W> {
                 }
                 Order::Ping => Answer::Time(clock::now()),
                 Order::Settle { sync, drop_caches } => ready(self.settle(sync, drop_caches)),
+                Order::Rest => {
+                    quiet::rest();
+                    Answer::Ready
+                }
                 Order::Phase { name, begin } => self.phase(&name, begin),
                 Order::Agreed(_) => Answer::Failed("an answer that was not asked for".to_owned()),
                 Order::End { .. } => return Ok(()),
