@@ -98,19 +98,19 @@ pub(super) struct Budget {
 
 impl Budget {
     pub(super) fn of(memory_bytes: usize) -> Self {
-        let recent_bytes = memory_bytes / 5;
+        let recent_bytes = memory_bytes / 8;
         let memory_bytes = memory_bytes - recent_bytes;
         let records_bytes = memory_bytes / 16 * 3;
-        // A third for the intake (four segments, twice their size in memory), and a sixteenth for what
-        // RocksDB charges to nobody: table readers, iterators, versions, the table in the making.
+        // A third for the intake (four segments' worth that waits for a lull, and three more, up to twice their size in memory), and a sixteenth
+        // for what RocksDB charges to nobody: table readers, iterators, versions, the table in the making.
         let blocks_bytes = memory_bytes - records_bytes - memory_bytes / 3 - memory_bytes / 16;
         let segment_bytes = (memory_bytes / 24).clamp(MIB / 4, 16 * MIB) as u64;
         Self { records_bytes, recent_bytes, blocks_bytes, segment_bytes }
     }
 
-    /// A small file system is not filled with the journal: at most a 64th of it for the four segments.
+    /// A small file system is not filled with the journal: at most a 64th of it for the eight segments.
     pub(super) fn on(mut self, directory: &Path) -> Self {
-        const PART: u64 = 64 * 4;
+        const PART: u64 = 64 * 8;
         if let Ok(space) = rustix::fs::statvfs(directory) {
             let share_bytes = space.f_blocks.saturating_mul(space.f_frsize) / PART;
             self.segment_bytes = self.segment_bytes.min(share_bytes.max(MIB as u64 / 4));
@@ -272,7 +272,7 @@ mod tests {
     #[test]
     fn where_there_is_little_memory_recent_values_get_less() {
         let given = |memory_bytes| Budget::of(480 * MIB).within(memory_bytes).recent_bytes;
-        assert_eq!([24 << 30, 2 << 30, 0].map(given), [96 * MIB, 32 * MIB, 0]);
+        assert_eq!([24 << 30, 2 << 30, 0].map(given), [60 * MIB, 32 * MIB, 0]);
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("memory.max");
         for (words, limit) in [("max\n", None), ("536870912\n", Some(512 << 20)), ("", None)] {

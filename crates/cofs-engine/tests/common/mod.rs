@@ -139,3 +139,11 @@ impl Drop for Small {
         rustix::mount::unmount(self.0.path(), rustix::mount::UnmountFlags::DETACH).unwrap();
     }
 }
+
+/// Returns when what waited for a lull is below, which shows in the memory that it had.
+pub fn come_to_rest(engine: &EmbeddedEngine) {
+    let mut before = 0;
+    while std::mem::replace(&mut before, engine.stats().memory_bytes) != before {
+        std::thread::sleep(std::time::Duration::from_millis(500));
+    }
+}

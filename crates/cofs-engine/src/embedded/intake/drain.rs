@@ -8,7 +8,12 @@ use std::{
 
 use parking_lot::MutexGuard;
 
-use super::{Free, Header, Intake, Layer, SLOTS, SLOTS_MIN, Segment, Work, mapping::Mapping, segment};
+use super::{
+    Free, Header, Intake, Layer, SLOTS, SLOTS_MIN, Segment, Work,
+    lull::{LOOK, PAUSE},
+    mapping::Mapping,
+    segment,
+};
 use crate::{
     EngineError,
     embedded::{
@@ -21,13 +26,15 @@ use crate::{
 
 /// How long after a failure the drain tries again.
 const AGAIN: Duration = Duration::from_millis(500);
-/// Layers that are left at the end: with the segment that is ready and the one that the next life begins there are as many files as are
-/// needed anyway.
-const LAYERS_LEFT_MAX: usize = SLOTS as usize - 2;
+/// Layers that are left at the end: so much the next life reads.
+const LAYERS_LEFT_MAX: usize = 2;
 /// How long it lets compaction work that has fallen behind.
 const CATCHING_UP: Duration = Duration::from_millis(20);
-/// A pause of the commits.
-const PAUSE: Duration = Duration::from_secs(2);
+/// The memory of ended segments' memtables that wait for a lull, in segments: then one after the other is drained until there is one, so that commits
+/// find as much room as if none had waited.
+const WAITING_SEGMENTS: u64 = 4;
+/// What memtables had is kept for those to come: the next burst would have the kernel clear it first, which is a tenth of what a small file takes.
+const MEMORY_KEPT: Duration = Duration::from_secs(30);
 /// So much is merged at a time to make room: there is other work, too.
 const MERGED_BYTES_MAX: u64 = 8 * TABLE_BYTES;
 /// Removals that do not stay in memory when the commits pause: below stand the bytes that they set free.
@@ -106,19 +113,22 @@ impl Intake {
     pub(super) fn next_job(&self, room_to_make: impl Fn() -> bool) -> Option<Job> {
         let mut work = self.work.lock();
         while !work.stopping {
+            work.lull.look(self.committed.load(Ordering::Relaxed));
             if let Some(job) = self.job_at_once(&mut work) {
                 return Some(job);
             }
-            let before = self.committed.load(Ordering::Relaxed);
-            let paused = self.changed.wait_for(&mut work, PAUSE).timed_out();
+            if work.lull.quiet() >= MEMORY_KEPT {
+                self.pool.clear();
+            }
+            if work.lull.is_pause()
+                && let Some(job) = self.job_of_pause(&work, &room_to_make)
+            {
+                return Some(job);
+            }
+            let time = if self.layers.read().len() > 1 { LOOK } else { PAUSE };
+            self.changed.wait_for(&mut work, time);
             // Compaction may have made room since.
             self.change_space(&mut work, |space| space.look_again(|bytes| self.take_back(bytes)));
-            if paused && self.committed.load(Ordering::Relaxed) == before {
-                self.pool.clear();
-                if let Some(job) = self.job_of_pause(&work, &room_to_make) {
-                    return Some(job);
-                }
-            }
         }
         None
     }
@@ -135,9 +145,22 @@ impl Intake {
             return Some(Job::Prepare(slot, header));
         }
         match &layers[..] {
-            [_, .., oldest] => Some(Job::Drain(Arc::clone(oldest))),
+            [_, waiting @ .., oldest] if self.drains(work, waiting.iter().chain([oldest])) => {
+                Some(Job::Drain(Arc::clone(oldest)))
+            }
             _ => None,
         }
+    }
+
+    /// Whether one of the ended layers that are `waiting` is drained now.
+    fn drains<'a>(&self, work: &mut Work, waiting: impl Iterator<Item = &'a Arc<Layer>>) -> bool {
+        let lull = work.lull.is_now();
+        let many = || {
+            let bytes: usize = waiting.map(|layer| layer.memtable.bytes()).sum();
+            bytes as u64 >= WAITING_SEGMENTS * self.segment_bytes
+        };
+        work.catching_up = !lull && (work.catching_up || many());
+        lull || work.catching_up || work.space.is_short()
     }
 
     fn job_of_pause(&self, work: &Work, room_to_make: impl Fn() -> bool) -> Option<Job> {
@@ -291,11 +314,12 @@ impl Intake {
         }
     }
 
-    /// Processes that ended again and again before they had drained anything have made more files than are needed.
-    /// They go when the newest header no longer counts what stands in them.
+    /// Processes that ended again and again before they had drained anything have made more files than are needed; and where space is short nothing waits for
+    /// a lull. They go when the newest header no longer counts what stands in them.
     fn remove_surplus(&self, work: &mut Work, oldest: u64) {
+        let needed = if work.space.is_short() { SLOTS - WAITING_SEGMENTS as u32 } else { SLOTS };
         work.free.retain(|free| {
-            let surplus = free.slot >= SLOTS && free.generation < oldest;
+            let surplus = free.slot >= needed && free.generation < oldest;
             // One that cannot be removed is found again at the next start.
             !surplus || std::fs::remove_file(segment::path(&self.directory, free.slot)).is_err()
         });

@@ -2,12 +2,13 @@
 //!
 //! Entries are never removed, nor moved: one is known by its number. Their order is another matter (`order.rs`).
 
-use std::hint::black_box;
+use std::{hint::black_box, sync::Arc};
 
 use hashbrown::HashTable;
 
 use super::{
     filter::{KeyHash, NEIGHBOURS},
+    pool::Pieces,
     rank::Rank,
 };
 
@@ -25,12 +26,13 @@ struct Place {
 
 /// A cache line, with what a memtable keeps of a key.
 #[repr(align(64))]
-struct Entry<T> {
+pub(super) struct Entry<T> {
     key: Rank,
     value: T,
 }
 
 pub(super) struct Entries<T> {
+    pool: Arc<Pieces<Entry<T>>>,
     /// In the order in which they came.
     chunks: Vec<Vec<Entry<T>>>,
     len: usize,
@@ -49,8 +51,8 @@ fn spread(hash: u32) -> u64 {
 impl<T> Entries<T> {
     /// Without room: a table that is as large as its keys need stays in the processor's caches longer than one that may hold all that are to
     /// come, which more than outweighs what growing takes.
-    pub(super) fn new() -> Self {
-        Self { chunks: Vec::new(), len: 0, places: HashTable::new() }
+    pub(super) fn new(pool: Arc<Pieces<Entry<T>>>) -> Self {
+        Self { pool, chunks: Vec::new(), len: 0, places: HashTable::new() }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -89,7 +91,7 @@ impl<T> Entries<T> {
         let at = self.len as At; // a journal's segment holds far less than 4 Gi of them
         self.len += 1;
         if self.chunks.last().is_none_or(|chunk| chunk.len() == CHUNK_ENTRIES) {
-            self.chunks.push(Vec::with_capacity(CHUNK_ENTRIES));
+            self.chunks.push(self.pool.take(CHUNK_ENTRIES));
         }
         if let Some(chunk) = self.chunks.last_mut() {
             chunk.push(Entry { key, value });
@@ -114,6 +116,12 @@ impl<T> Entries<T> {
     }
 }
 
+impl<T> Drop for Entries<T> {
+    fn drop(&mut self) {
+        self.pool.give(self.chunks.drain(..));
+    }
+}
+
 fn entry<T>(chunks: &[Vec<Entry<T>>], at: At) -> &Entry<T> {
     let at = at as usize;
     &chunks[at / CHUNK_ENTRIES][at % CHUNK_ENTRIES] // every number is of an entry
@@ -132,7 +140,7 @@ mod tests {
         fn they_are_a_map(
             keys in prop::collection::vec(prop::collection::vec(0..3_u8, 0..28), 0..1500),
         ) {
-            let mut entries = Entries::new();
+            let mut entries = Entries::new(Arc::default());
             let mut map = BTreeMap::new();
             for (number, key) in keys.iter().enumerate() {
                 let (hash, rank) = (KeyHash::of(key), Rank::of(key));

@@ -20,20 +20,28 @@ use smallvec::SmallVec;
 
 use super::{
     super::KeyShape,
-    entries::{At, Entries},
+    entries::{At, Entries, Entry},
     filter::{Filter, KeyHash},
     order::{Order, Unordered},
+    pool::Pieces,
     rank::Rank,
     record::Logged,
-    values::{Kept, Pool, Values},
+    values::{Kept, Values},
 };
 use crate::{Bytes, Change, Key};
 
-struct Version {
+pub(super) struct Version {
     /// The commit that made it.
     commit: u64,
     value: Option<Kept>,
     older: Option<Box<Version>>,
+}
+
+/// The memory of memtables that are gone, for those to come.
+#[derive(Clone, Default)]
+pub(super) struct Pool {
+    entries: Arc<Pieces<Entry<Version>>>,
+    values: Arc<Pieces<u8>>,
 }
 
 struct Table {
@@ -94,9 +102,24 @@ fn keys_expected(segment_bytes: u64, before: usize) -> usize {
     before.saturating_add(before / 4).clamp(most / KEYS_EXPECTED_PART, most)
 }
 
+impl Pool {
+    /// Gives the memory back: nothing is written for now.
+    pub(super) fn clear(&self) {
+        self.entries.clear();
+        self.values.clear();
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.entries.places().is_empty() && self.values.places().is_empty()
+    }
+}
+
 impl Table {
-    fn new(values: Values) -> Self {
-        let (versions, born) = (Entries::new(), Vec::new());
+    fn new(pool: &Pool) -> Self {
+        let versions = Entries::new(Arc::clone(&pool.entries));
+        let values = Values::new(Arc::clone(&pool.values));
+        let born = Vec::new();
         Self { versions, values, born, commits: 0, entries_bytes: 0, removals: 0, replayed: false }
     }
 
@@ -159,24 +182,24 @@ impl Version {
 impl Memtable {
     /// An empty one, for what a segment of so many bytes can hold.
     pub(in crate::embedded) fn of_segment(segment_bytes: u64, keys: KeyShape) -> Self {
-        Self::with_pool(segment_bytes, keys, Arc::default())
+        Self::with_pool(segment_bytes, keys, &Pool::default())
     }
 
-    /// The same; its values stand in memory of the pool.
-    pub(super) fn with_pool(segment_bytes: u64, keys: KeyShape, pool: Arc<Pool>) -> Self {
+    /// The same, in memory of the pool.
+    pub(super) fn with_pool(segment_bytes: u64, keys: KeyShape, pool: &Pool) -> Self {
         Self::for_keys(keys_max(segment_bytes), keys, pool)
     }
 
     /// An empty one, for what the segment behind this one's will hold.
-    pub(super) fn next(&self, segment_bytes: u64, keys: KeyShape, pool: Arc<Pool>) -> Self {
+    pub(super) fn next(&self, segment_bytes: u64, keys: KeyShape, pool: &Pool) -> Self {
         Self::for_keys(keys_expected(segment_bytes, self.keys()), keys, pool)
     }
 
-    fn for_keys(keys_expected: usize, keys: KeyShape, pool: Arc<Pool>) -> Self {
+    fn for_keys(keys_expected: usize, keys: KeyShape, pool: &Pool) -> Self {
         Self {
             filter: Filter::for_keys(keys_expected),
             order: RwLock::default(),
-            table: RwLock::new(Table::new(Values::new(pool))),
+            table: RwLock::new(Table::new(pool)),
             aside: Mutex::new(Aside { scans: Vec::new(), unordered: Unordered::new(keys) }),
             scanning: AtomicUsize::new(0),
             sorted: OnceLock::new(),

@@ -19,11 +19,13 @@ mod drain;
 mod end;
 mod entries;
 mod filter;
+mod lull;
 mod mapping;
 mod memtable;
 mod order;
 mod overlay;
 mod pace;
+mod pool;
 mod rank;
 mod record;
 mod recovery;
@@ -50,8 +52,9 @@ use smallvec::SmallVec;
 use self::{
     drain::Slot,
     filter::KeyHash,
+    lull::Lull,
     mapping::Mapping,
-    memtable::Cursor,
+    memtable::{Cursor, Pool},
     overlay::Overlay,
     pace::Pace,
     rank::Rank,
@@ -59,7 +62,6 @@ use self::{
     segment::{Header, Segment, Tail},
     space::Space,
     turns::{Answer, Turns},
-    values::Pool,
 };
 pub(super) use self::{
     drain::{Drain, THREAD as DRAIN_THREAD},
@@ -73,8 +75,8 @@ use super::{
 };
 use crate::{Batch, Bytes, Change, EngineError, EngineHealth, Guard, Outcome};
 
-/// Files of the journal: one that is written, one that is made ready, and two that are drained.
-const SLOTS: u32 = 4;
+/// Files of the journal: one that is written, one that is made ready, two that are drained, and four that wait for a lull.
+const SLOTS: u32 = 8;
 /// With fewer it does not work.
 const SLOTS_MIN: u32 = 2;
 /// A commit that waits for nobody has written its record by then, or failed to.
@@ -177,6 +179,9 @@ struct Work {
     /// A file that could not be made ready, and will be tried again.
     again: Option<Slot>,
     space: Space,
+    lull: Lull,
+    /// No longer waiting for a lull before anything is drained.
+    catching_up: bool,
     stopping: bool,
 }
 
@@ -191,7 +196,7 @@ pub(super) struct Intake {
     writer: Mutex<Writer>,
     layers: RwLock<Layers>,
     /// For the memtables of layers to come.
-    pool: Arc<Pool>,
+    pool: Pool,
     work: Mutex<Work>,
     /// Whether the space in `work` is short, for commits, which do not lock that.
     short: AtomicBool,
@@ -222,14 +227,14 @@ impl Intake {
         let preparing = |error: std::io::Error| recovery::failed("preparing", directory, &error);
         let mut found = recovery::read(directory, true, keys, drained_through)?;
         let header = found.next();
-        let pool = Arc::<Pool>::default();
+        let pool = Pool::default();
         let slot = found.free_slot();
         let prepared =
             Segment::prepare(directory, slot, header, segment_bytes, may_store, None).map_err(preparing);
         let tail = match prepared {
             Ok(segment) => {
                 found.settle(directory)?;
-                let memtable = Memtable::with_pool(segment_bytes, keys, Arc::clone(&pool));
+                let memtable = Memtable::with_pool(segment_bytes, keys, &pool);
                 found.layers.push(Layer::new(segment, memtable));
                 found.newest = header.generation;
                 Tail::default()
@@ -326,7 +331,7 @@ impl Intake {
                 unwritten: None,
             }),
             layers: RwLock::new(layers.into()),
-            pool: Arc::default(),
+            pool: Pool::default(),
             work: Mutex::new(work),
             short: AtomicBool::new(false),
             changed: Condvar::new(),
@@ -443,14 +448,13 @@ impl Intake {
     /// Begins it for a commit that `makes_room`, or does not.
     fn next_segment(&self, writer: &mut Writer, makes_room: bool) -> Result<(), EngineError> {
         let segment = self.take_spare(makes_room)?;
-        let pool = Arc::clone(&self.pool);
         let memtable = match &writer.layer {
             Some(ended) => {
                 let written = ended.segment.append_at(&mut Record::end(), &mut writer.tail);
                 written.map_err(|error| self.poison(self.failed("ending a part of", &error)))?;
-                ended.memtable.next(self.segment_bytes, self.keys, pool)
+                ended.memtable.next(self.segment_bytes, self.keys, &self.pool)
             }
-            None => Memtable::with_pool(self.segment_bytes, self.keys, pool),
+            None => Memtable::with_pool(self.segment_bytes, self.keys, &self.pool),
         };
         let layer = Layer::new(segment, memtable);
         writer.layer = Some(Arc::clone(&layer));

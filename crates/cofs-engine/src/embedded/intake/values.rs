@@ -1,53 +1,19 @@
 //! The memory that a memtable's values stand in: one behind the other, in pieces that the memtables after it use again.
 //!
-//! All of a memtable's values go at once, when its segment is drained; where small files are written that is 100 MB a second and more. From the
-//! allocator it would be memory that no cache of the processor has, and some that the kernel has taken back and clears anew (figures in ADR-0006).
 //! Values that were replaced stay until then: all of them together are no more than the segment.
 
 use std::sync::Arc;
 
-use parking_lot::Mutex;
-
+use super::pool::Pieces;
 use crate::Bytes;
 
 const PIECE_BYTES: usize = 1 << 18;
 /// Larger values stay in memory of their own, which readers share: they would leave too much of a piece unused.
 const PIECE_SHARE_MAX: usize = PIECE_BYTES / 8;
 
-/// Pieces that wait to be used again.
-#[derive(Default)]
-pub(super) struct Pool(Mutex<Vec<Vec<u8>>>);
-
-impl Pool {
-    /// An empty piece.
-    fn take(&self) -> Vec<u8> {
-        let waiting = self.0.lock().pop();
-        waiting.unwrap_or_else(|| Vec::with_capacity(PIECE_BYTES))
-    }
-
-    fn give(&self, pieces: impl IntoIterator<Item = Vec<u8>>) {
-        let emptied = pieces.into_iter().map(|mut piece| {
-            piece.clear();
-            piece
-        });
-        self.0.lock().extend(emptied);
-    }
-
-    /// Gives the memory back: nothing is written for now.
-    pub(super) fn clear(&self) {
-        // Not while it is locked.
-        drop(std::mem::take(&mut *self.0.lock()));
-    }
-
-    #[cfg(test)]
-    pub(super) fn is_empty(&self) -> bool {
-        self.0.lock().is_empty()
-    }
-}
-
 /// The values of one memtable, which gives its pieces to the pool when it goes.
 pub(super) struct Values {
-    pool: Arc<Pool>,
+    pool: Arc<Pieces<u8>>,
     /// The last one is being filled; none grows.
     pieces: Vec<Vec<u8>>,
 }
@@ -75,7 +41,7 @@ impl Kept {
 }
 
 impl Values {
-    pub(super) fn new(pool: Arc<Pool>) -> Self {
+    pub(super) fn new(pool: Arc<Pieces<u8>>) -> Self {
         Self { pool, pieces: Vec::new() }
     }
 
@@ -85,7 +51,7 @@ impl Values {
             return Kept::Apart(Box::new(value.clone()));
         }
         if self.pieces.last().is_none_or(|piece| piece.capacity() - piece.len() < value.len()) {
-            self.pieces.push(self.pool.take());
+            self.pieces.push(self.pool.take(PIECE_BYTES));
         }
         let last = self.pieces.len() - 1;
         let piece = &mut self.pieces[last];
@@ -133,7 +99,7 @@ mod tests {
 
     #[test]
     fn values_stay_as_they_were_kept() {
-        let pool = Arc::new(Pool::default());
+        let pool = Arc::new(Pieces::default());
         for round in 0..3 {
             let mut values = Values::new(Arc::clone(&pool));
             let lens = [0, 1, 100, 4096, PIECE_SHARE_MAX, PIECE_SHARE_MAX + 1, 60_000];
@@ -149,7 +115,7 @@ mod tests {
 
     #[test]
     fn pieces_are_used_again_and_what_was_lent_stays() {
-        let pool = Arc::new(Pool::default());
+        let pool = Arc::new(Pieces::default());
         let fill = |byte| {
             let mut values = Values::new(Arc::clone(&pool));
             let kept: Vec<_> = (0..150).map(|_| values.keep(&value(4096, byte))).collect();
@@ -160,14 +126,14 @@ mod tests {
         let apart = values.keep(&value(PIECE_SHARE_MAX + 1, 9));
         let lent = [values.lend(&kept[0]), values.lend(&apart)];
         drop((kept, values));
-        let places = || pool.0.lock().iter().map(|piece| piece.as_ptr()).collect::<Vec<_>>();
-        let before = places();
+        let before = pool.places();
         assert_eq!(before.len(), 3);
         drop(fill(8));
-        assert_eq!(places().len(), 3);
-        assert!(before.iter().all(|place| places().contains(place)));
+        let after = pool.places();
+        assert_eq!(after.len(), 3);
+        assert!(before.iter().all(|place| after.contains(place)));
         assert_eq!(lent, [value(4096, 7), value(PIECE_SHARE_MAX + 1, 9)]);
         pool.clear();
-        assert!(pool.is_empty());
+        assert!(pool.places().is_empty());
     }
 }
