@@ -1,0 +1,67 @@
+//! What waits for a lull, and what for a long one.
+
+use super::*;
+
+#[test]
+fn the_memory_of_values_is_given_back_in_a_long_pause() {
+    let mut world = World::new();
+    let intake = world.open();
+    world.make_ready(&intake);
+    let memtable = Memtable::with_pool(SEGMENT_BYTES, KeyShape::default(), &intake.pool);
+    memtable.apply(&[Change::put(b"key", vec![1; 100])]);
+    drop(memtable);
+    assert!(!intake.pool.is_empty());
+    intake.work.lock().lull.pretend(Duration::from_secs(30), intake.committed.load(Ordering::Relaxed));
+    thread::scope(|scope| {
+        let drain = scope.spawn(|| intake.next_job(|| false));
+        let from = Instant::now();
+        while !intake.pool.is_empty() && from.elapsed() < Duration::from_secs(60) {
+            thread::sleep(Duration::from_millis(10));
+        }
+        intake.work.lock().stopping = true;
+        intake.changed.notify_all();
+        assert!(drain.join().unwrap().is_none());
+    });
+    assert!(intake.pool.is_empty());
+}
+
+#[test]
+fn what_can_wait_waits_for_a_lull_as_long_as_there_is_room() {
+    // Larger than a piece of a memtable's memory.
+    const LARGE_BYTES: u64 = 1 << 20;
+    let mut world = World::new();
+    let intake = world.try_open(LARGE_BYTES, true).unwrap();
+    let drains = |busy| {
+        let mut work = intake.work.lock();
+        work.lull.pretend_busy(busy);
+        matches!(intake.job_at_once(&mut work), Some(Job::Drain(_)))
+    };
+    let layers = || intake.layers.read().len();
+    let fill = |world: &mut World| {
+        for (before, key) in std::iter::repeat(layers()).zip(0_u32..) {
+            world.make_ready(&intake);
+            change(&intake, &[Change::put(key.to_be_bytes(), vec![1; 16 << 10])]).unwrap();
+            if layers() > before {
+                return;
+            }
+        }
+    };
+    for waiting in 1..4 {
+        fill(&mut world);
+        world.make_ready(&intake);
+        assert!(layers() == waiting + 1 && !drains(true), "{waiting}");
+    }
+    fill(&mut world);
+    world.make_ready(&intake);
+    let oldest = || intake.layers.read().last().cloned().unwrap();
+    // From here on until there is a lull, however few are left.
+    while layers() > 2 {
+        assert!(drains(true));
+        intake.drained(&oldest());
+    }
+    assert!(drains(true) && drains(false));
+    assert!(!drains(true), "there was one");
+    assert!(drains(false));
+    intake.drained(&oldest());
+    assert!(!drains(false), "the newest stays");
+}
