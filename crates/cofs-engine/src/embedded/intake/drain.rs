@@ -119,6 +119,8 @@ impl Intake {
             }
             if work.lull.quiet() >= MEMORY_KEPT {
                 self.pool.clear();
+                // Of files that nobody writes to: they are mapped anew when they are made ready.
+                work.mapped.clear();
             }
             if work.lull.is_pause()
                 && let Some(job) = self.job_of_pause(&work, &room_to_make)

@@ -3,10 +3,17 @@
 use super::*;
 
 #[test]
-fn the_memory_of_values_is_given_back_in_a_long_pause() {
+fn memory_is_given_back_in_a_long_pause() {
     let mut world = World::new();
     let intake = world.open();
     world.make_ready(&intake);
+    fill(&mut world, &intake, 1);
+    while intake.layers.read().len() > 1 {
+        let oldest = intake.layers.read().last().cloned().unwrap();
+        intake.drained(&oldest);
+    }
+    world.make_ready(&intake);
+    assert_eq!(intake.work.lock().mapped.is_empty(), !intake.stores, "of free files");
     let memtable = Memtable::with_pool(SEGMENT_BYTES, KeyShape::default(), &intake.pool);
     memtable.apply(&[Change::put(b"key", vec![1; 100])]);
     drop(memtable);
@@ -22,7 +29,7 @@ fn the_memory_of_values_is_given_back_in_a_long_pause() {
         intake.changed.notify_all();
         assert!(drain.join().unwrap().is_none());
     });
-    assert!(intake.pool.is_empty());
+    assert!(intake.pool.is_empty() && intake.work.lock().mapped.is_empty());
 }
 
 #[test]
