@@ -117,6 +117,14 @@ impl Intake {
             if let Some(job) = self.job_at_once(&mut work) {
                 return Some(job);
             }
+            let time = if self.layers.read().len() > 1 { LOOK } else { PAUSE };
+            let in_vain = self.changed.wait_for(&mut work, time).timed_out();
+            // Compaction may have made room since.
+            self.change_space(&mut work, |space| space.look_again(|bytes| self.take_back(bytes)));
+            if !in_vain {
+                continue;
+            }
+            work.lull.look(self.committed.load(Ordering::Relaxed));
             if work.lull.quiet() >= MEMORY_KEPT {
                 self.pool.clear();
                 // Of files that nobody writes to: they are mapped anew when they are made ready.
@@ -127,10 +135,6 @@ impl Intake {
             {
                 return Some(job);
             }
-            let time = if self.layers.read().len() > 1 { LOOK } else { PAUSE };
-            self.changed.wait_for(&mut work, time);
-            // Compaction may have made room since.
-            self.change_space(&mut work, |space| space.look_again(|bytes| self.take_back(bytes)));
         }
         None
     }
