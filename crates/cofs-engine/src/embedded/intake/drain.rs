@@ -35,6 +35,8 @@ const CATCHING_UP: Duration = Duration::from_millis(20);
 const WAITING_SEGMENTS: u64 = 4;
 /// What memtables had is kept for those to come: the next burst would have the kernel clear it first, which is a tenth of what a small file takes.
 const MEMORY_KEPT: Duration = Duration::from_secs(30);
+/// A pause of the commits that is long enough for removals to go down.
+const SHORT_PAUSE: Duration = Duration::from_millis(200);
 /// So much is merged at a time to make room: there is other work, too.
 const MERGED_BYTES_MAX: u64 = 8 * TABLE_BYTES;
 /// Removals that do not stay in memory when the commits pause: below stand the bytes that they set free.
@@ -58,7 +60,7 @@ pub(super) struct Slot {
 pub(super) enum Job {
     Prepare(Slot, Header),
     Drain(Arc<Layer>),
-    /// Commits pause, and much of what they removed could come back.
+    /// Commits pause for a moment, and much of what they removed could come back.
     EndSegment,
     /// Commits pause, and what they removed while space was short is below.
     MakeRoom,
@@ -117,7 +119,8 @@ impl Intake {
             if let Some(job) = self.job_at_once(&mut work) {
                 return Some(job);
             }
-            let time = if self.layers.read().len() > 1 { LOOK } else { PAUSE };
+            let ended = self.layers.read().len() > 1;
+            let time = if ended || self.is_much_removed(&work) { LOOK } else { PAUSE };
             let in_vain = self.changed.wait_for(&mut work, time).timed_out();
             // Compaction may have made room since.
             self.change_space(&mut work, |space| space.look_again(|bytes| self.take_back(bytes)));
@@ -130,10 +133,11 @@ impl Intake {
                 // Of files that nobody writes to: they are mapped anew when they are made ready.
                 work.mapped.clear();
             }
-            if work.lull.is_pause()
-                && let Some(job) = self.job_of_pause(&work, &room_to_make)
-            {
-                return Some(job);
+            if work.lull.quiet() >= SHORT_PAUSE && self.is_much_removed(&work) {
+                return Some(Job::EndSegment);
+            }
+            if work.lull.is_pause() && room_to_make() {
+                return Some(Job::MakeRoom);
             }
         }
         None
@@ -169,13 +173,11 @@ impl Intake {
         lull || work.catching_up || work.space.is_short()
     }
 
-    fn job_of_pause(&self, work: &Work, room_to_make: impl Fn() -> bool) -> Option<Job> {
-        let removals = self.layers.read().first().map_or(0, |layer| layer.memtable.removals());
+    /// Whether the newest segment has so many removals that it is to be ended in a pause.
+    fn is_much_removed(&self, work: &Work) -> bool {
+        let removals = || self.layers.read().first().map_or(0, |layer| layer.memtable.removals());
         let enough = if work.space.is_short() { 1 } else { REMOVALS_MANY };
-        if removals >= enough && work.spare.is_some() {
-            return Some(Job::EndSegment);
-        }
-        room_to_make().then_some(Job::MakeRoom)
+        work.spare.is_some() && removals() >= enough
     }
 
     /// The segment that this life begins with. Those after it are kept there before anybody has them.

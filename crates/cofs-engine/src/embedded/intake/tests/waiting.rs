@@ -72,3 +72,37 @@ fn what_can_wait_waits_for_a_lull_as_long_as_there_is_room() {
     intake.drained(&oldest());
     assert!(!drains(false), "the newest stays");
 }
+
+#[test]
+fn a_segment_with_many_removals_ends_in_a_short_pause() {
+    let world = World::new();
+    // With room for all of them.
+    let intake = world.try_open(1 << 20, true).unwrap();
+    let removals: Vec<_> = (0_u32..4096).map(|key| Change::delete(key.to_be_bytes())).collect();
+    let next = || {
+        thread::scope(|scope| {
+            let drain = scope.spawn(|| intake.next_job(|| false));
+            let from = Instant::now();
+            while !drain.is_finished() && from.elapsed() < Duration::from_millis(1500) {
+                thread::sleep(Duration::from_millis(10));
+            }
+            intake.work.lock().stopping = true;
+            intake.changed.notify_all();
+            let job = drain.join().unwrap();
+            intake.work.lock().stopping = false;
+            job
+        })
+    };
+    make_ready(&intake);
+    change(&intake, &removals[1..]).unwrap();
+    assert!(next().is_none(), "one too few");
+    change(&intake, &removals[..1]).unwrap();
+    assert!(matches!(next(), Some(Job::EndSegment)));
+    intake.end_segment().unwrap();
+    assert_eq!(intake.layers.read().len(), 2);
+}
+
+fn make_ready(intake: &Intake) {
+    let Some(Job::Prepare(slot, header)) = intake.next_job(|| false) else { panic!() };
+    intake.prepare(slot, header).unwrap();
+}
