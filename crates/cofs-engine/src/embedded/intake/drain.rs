@@ -33,7 +33,7 @@ const CATCHING_UP: Duration = Duration::from_millis(20);
 /// The memory of ended segments' memtables that wait for a lull, in segments: then one after the other is drained until there is one, so that commits
 /// find as much room as if none had waited.
 const WAITING_SEGMENTS: u64 = 4;
-/// What memtables had is kept for those to come: the next burst would have the kernel clear it first, which is a tenth of what a small file takes.
+/// What memtables had is kept for those to come: the next burst would have the kernel clear it first, which took 1.9 of the 73 µs of a small file (perf).
 const MEMORY_KEPT: Duration = Duration::from_secs(30);
 /// A pause of the commits that is long enough for removals to go down.
 const SHORT_PAUSE: Duration = Duration::from_millis(200);
@@ -169,7 +169,9 @@ impl Intake {
             let bytes: usize = waiting.map(|layer| layer.memtable.bytes()).sum();
             bytes as u64 >= WAITING_SEGMENTS * self.segment_bytes
         };
-        work.catching_up = !lull && (work.catching_up || many());
+        // Where there was no space for more files, or they were given up for it.
+        let no_file_left = work.free.is_empty() && work.slots >= SLOTS;
+        work.catching_up = !lull && (work.catching_up || no_file_left || many());
         lull || work.catching_up || work.space.is_short()
     }
 

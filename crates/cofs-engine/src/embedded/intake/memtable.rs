@@ -103,7 +103,7 @@ fn keys_expected(segment_bytes: u64, before: usize) -> usize {
 }
 
 impl Pool {
-    /// Gives the memory back: nothing is written for now.
+    /// Gives the memory back.
     pub(super) fn clear(&self) {
         self.entries.clear();
         self.values.clear();

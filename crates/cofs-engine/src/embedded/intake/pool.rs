@@ -28,7 +28,7 @@ impl<T> Pieces<T> {
         self.0.lock().append(&mut emptied);
     }
 
-    /// Gives the memory back: nothing is written for now.
+    /// Gives the memory back.
     pub(super) fn clear(&self) {
         // Not while it is locked.
         drop(std::mem::take(&mut *self.0.lock()));

@@ -57,6 +57,10 @@ fn what_can_wait_waits_for_a_lull_as_long_as_there_is_room() {
         fill(&mut world);
         world.make_ready(&intake);
         assert!(layers() == waiting + 1 && !drains(true), "{waiting}");
+        let slots = std::mem::replace(&mut intake.work.lock().slots, SLOTS);
+        assert!(drains(true), "there is no file for another segment");
+        let mut work = intake.work.lock();
+        (work.slots, work.catching_up) = (slots, false);
     }
     fill(&mut world);
     world.make_ready(&intake);
