@@ -207,6 +207,7 @@ fn make_room(
             break;
         }
         had_dead = held.take_away().map_err(failed)?;
+        held.let_go();
         if !had_dead {
             return taken_away();
         }

@@ -46,6 +46,8 @@ pub(super) fn replace_dead(
         made.take_away().map_err(failed)?;
         return Err(MountError::TakenAway(point.into()));
     }
+    // The new one is served sooner.
+    dead.let_go();
     failpoint("cofs.replace.alone");
     Ok(Some(device))
 }
@@ -62,7 +64,10 @@ fn leave_one_dead(point: &Path, fs_type: &str) -> io::Result<Option<HeldMount>> 
         match kinds.iter().filter(|kind| *kind == fs_type).count() {
             1 => return Ok(Some(held)),
             // Nothing else lies between them.
-            _ if kinds.iter().rev().take(2).all(|kind| kind == fs_type) => drop(held.take_away()?),
+            _ if kinds.iter().rev().take(2).all(|kind| kind == fs_type) => {
+                held.take_away()?;
+                held.let_go();
+            }
             _ => break,
         }
     }
