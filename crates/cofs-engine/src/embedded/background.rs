@@ -95,8 +95,9 @@ impl Background {
         self.state.lock().failing.clone()
     }
 
-    /// There are no pauses as long as the answer lives.
+    /// As long as the answer lives there are no pauses, and compaction gets its share of the processors.
     pub(super) fn hurry(&self) -> Hurry<'_> {
+        self.priority.waited_for();
         self.state.lock().hurried += 1;
         self.changed.notify_all();
         Hurry(self)
@@ -128,6 +129,7 @@ impl Background {
 
 impl Drop for Hurry<'_> {
     fn drop(&mut self) {
+        self.0.priority.not_waited_for();
         self.0.state.lock().hurried -= 1;
     }
 }

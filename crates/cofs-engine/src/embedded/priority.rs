@@ -2,7 +2,8 @@
 //!
 //! As long as it keeps up it has what nobody else wants (the lowest priority): it must not stall those who work. But where
 //! all processors are busy that is nothing: the young tables become more, until there are too many, and then all wait until they are merged,
-//! seconds long. So where it falls behind it gets its share like everybody else, and has it until it has caught up.
+//! seconds long. So where it falls behind it gets its share like everybody else, and has it until it has caught up; and as long as somebody
+//! waits for it: where space is short there is none until tables are merged, and a store is not closed before what runs has stopped.
 //!
 //! A thread that may lower its priority may not raise it again without privileges (`CAP_SYS_NICE`, or a limit that allows it). Without them
 //! compaction always has its share.
@@ -28,6 +29,8 @@ struct State {
     /// Those that compact now.
     threads: Vec<Pid>,
     is_behind: bool,
+    /// So many wait for them.
+    waiting: usize,
     /// Whether a priority can be lowered and raised again; `None`: not tried yet.
     changeable: Option<bool>,
 }
@@ -39,7 +42,7 @@ impl Priority {
         let thread = gettid();
         state.threads.push(thread);
         if *state.changeable.get_or_insert_with(can_be_changed) {
-            give(thread, state.is_behind);
+            give(thread, state.share());
         }
     }
 
@@ -51,14 +54,36 @@ impl Priority {
 
     /// There are so many young tables.
     pub(super) fn young_tables(&self, number: u64) {
+        self.change(|state| {
+            state.is_behind = if state.is_behind { number >= CAUGHT_UP } else { number >= BEHIND };
+        });
+    }
+
+    /// By who waits, before he does.
+    pub(super) fn waited_for(&self) {
+        self.change(|state| state.waiting += 1);
+    }
+
+    /// By who has waited.
+    pub(super) fn not_waited_for(&self) {
+        self.change(|state| state.waiting -= 1);
+    }
+
+    fn change(&self, change: impl FnOnce(&mut State)) {
         let mut state = self.0.lock();
-        let is_behind = if state.is_behind { number >= CAUGHT_UP } else { number >= BEHIND };
-        if is_behind != state.is_behind {
-            state.is_behind = is_behind;
-            if state.changeable == Some(true) {
-                state.threads.iter().for_each(|&thread| give(thread, is_behind));
-            }
+        let before = state.share();
+        change(&mut state);
+        let share = state.share();
+        if share != before && state.changeable == Some(true) {
+            state.threads.iter().for_each(|&thread| give(thread, share));
         }
+    }
+}
+
+impl State {
+    /// Whether they have their share.
+    fn share(&self) -> bool {
+        self.is_behind || self.waiting > 0
     }
 }
 
@@ -83,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_falls_behind_gets_a_share_until_it_has_caught_up() {
+    fn who_falls_behind_or_is_waited_for_gets_a_share_until_that_is_over() {
         let priority = Priority::default();
         let nice = || getpriority_process(Some(gettid())).unwrap();
         let of_one_that_compacts = || {
@@ -93,15 +118,20 @@ mod tests {
                 priority.young_tables(number);
                 seen.push(nice());
             }
+            for wait in [true, true, false, false] {
+                let tell = if wait { Priority::waited_for } else { Priority::not_waited_for };
+                tell(&priority);
+                seen.push(nice());
+            }
             priority.ended();
             priority.young_tables(BEHIND);
             (seen, nice())
         };
         let (seen, after) = std::thread::scope(|scope| scope.spawn(of_one_that_compacts).join().unwrap());
         if can_be_changed() {
-            assert_eq!((seen, after), (vec![19, 19, 0, 0, 19, 19], 19));
+            assert_eq!((seen, after), (vec![19, 19, 0, 0, 19, 19, 0, 0, 0, 19], 19));
         } else {
-            assert_eq!((seen, after), (vec![0; 6], 0));
+            assert_eq!((seen, after), (vec![0; 10], 0));
         }
     }
 }
