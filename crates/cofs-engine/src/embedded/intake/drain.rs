@@ -116,8 +116,9 @@ impl Intake {
         let mut work = self.work.lock();
         while !work.stopping {
             work.lull.look(self.committed.load(Ordering::Relaxed));
-            if let Some(job) = self.job_at_once(&mut work) {
-                return Some(job);
+            let job = self.job_at_once(&mut work).or_else(|| self.giving_up_surplus(&mut work));
+            if job.is_some() {
+                return job;
             }
             let ended = self.layers.read().len() > 1;
             let time = if ended || self.is_much_removed(&work) { LOOK } else { PAUSE };
@@ -240,16 +241,24 @@ impl Intake {
         {
             self.drained(&layer);
         }
-        if let Some(Job::Prepare(slot, header)) = self.letting_go_of_drained() {
+        let letting_go = self.letting_go_of_drained(&mut self.work.lock());
+        if let Some(Job::Prepare(slot, header)) = letting_go {
             // If it fails they count still, and are drained once more.
             let _ = self.prepare(slot, header);
         }
     }
 
+    /// Where space is short, and files that are not needed then still count in the newest header: there may be no other for long, as nothing is taken that
+    /// grows.
+    fn giving_up_surplus(&self, work: &mut Work) -> Option<Job> {
+        let needed = work.slots_needed();
+        let wanted = work.space.is_short() && work.free.iter().any(|free| free.slot >= needed);
+        wanted.then(|| self.letting_go_of_drained(work)).flatten()
+    }
+
     /// Saying in the newest header which segments count no longer, if it counts some of them. Nothing stands behind that one yet, so that
     /// nothing is lost if this is cut short.
-    fn letting_go_of_drained(&self) -> Option<Job> {
-        let mut work = self.work.lock();
+    fn letting_go_of_drained(&self, work: &mut Work) -> Option<Job> {
         let (newest, oldest) = {
             let layers = self.layers.read();
             let header = |layer: &Arc<Layer>| layer.segment.header;
@@ -261,10 +270,12 @@ impl Intake {
         }
         match work.spare.take() {
             Some(spare) => {
+                // If it fails, the next attempt begins as this one did.
+                work.newest = newest.previous;
                 let slot = Slot { number: spare.slot, new: false };
                 Some(Job::Prepare(slot, Header { oldest, ..newest }))
             }
-            None => self.job_at_once(&mut work),
+            None => self.job_at_once(work),
         }
     }
 
@@ -327,7 +338,7 @@ impl Intake {
     /// Processes that ended again and again before they had drained anything have made more files than are needed; and where space is short nothing waits for
     /// a lull. They go when the newest header no longer counts what stands in them.
     fn remove_surplus(&self, work: &mut Work, oldest: u64) {
-        let needed = if work.space.is_short() { SLOTS - WAITING_SEGMENTS as u32 } else { SLOTS };
+        let needed = work.slots_needed();
         work.free.retain(|free| {
             let surplus = free.slot >= needed && free.generation < oldest;
             // One that cannot be removed is found again at the next start.
@@ -380,6 +391,11 @@ impl Intake {
 }
 
 impl Work {
+    /// So many files, the first ones.
+    fn slots_needed(&self) -> u32 {
+        if self.space.is_short() { SLOTS - WAITING_SEGMENTS as u32 } else { SLOTS }
+    }
+
     /// That of a file which is used again.
     fn mapping_of(&mut self, slot: u32) -> Option<Mapping> {
         let at = self.mapped.iter().position(|(mapped, _)| *mapped == slot)?;

@@ -551,3 +551,32 @@ fn the_reserve_comes_back_though_there_is_nothing_to_do() {
     assert!(!intake.short.load(Ordering::Relaxed));
     assert_eq!(reserve::release(world.directory.path()), Some(bytes));
 }
+
+#[test]
+fn files_that_are_not_needed_where_space_is_short_go_though_nothing_more_is_written() {
+    let mut world = World::new();
+    let intake = world.open();
+    let last = fill(&mut world, &intake, 1);
+    world.drain(&intake);
+    world.make_ready(&intake);
+    while intake.layers.read().len() > 1 {
+        world.drain(&intake);
+    }
+    assert_eq!(world.files().len(), SLOTS as usize);
+    intake.change_space(&mut intake.work.lock(), |space| {
+        space.opened_with_reserve(from_errno("draining", rustix::io::Errno::NOSPC), u64::MAX);
+    });
+    let Some(Job::Prepare(slot, header)) = intake.next_job(|| true) else { panic!() };
+    // A first attempt fails; the next is made as that one was.
+    intake.work.lock().again = Some(slot);
+    let Some(Job::Prepare(again, Header { generation, previous, oldest, .. })) = intake.next_job(|| true)
+    else {
+        panic!()
+    };
+    assert_eq!((again.number, generation, previous), (slot.number, header.generation, header.previous));
+    assert_eq!(oldest, header.oldest);
+    intake.prepare(slot, header).unwrap();
+    assert!(world.files().len() <= SLOTS as usize / 2 + 2, "{:?}", world.files());
+    drop(intake);
+    assert_eq!(prefix_over(&world.open(), world.below.1), last);
+}
